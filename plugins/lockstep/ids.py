@@ -1,0 +1,72 @@
+"""Names that stand in tables, refs and logs, made in one place."""
+
+from __future__ import annotations
+
+__all__ = [
+    "MAIN",
+    "MARKED_TAG",
+    "STEPS_TABLE",
+    "TRACE_PREFIX",
+    "attempt_branch",
+    "errors_table",
+    "is_trace",
+    "merge_branch",
+    "publish_branch",
+    "publish_branches",
+    "swap_branch",
+    "version_tag",
+]
+
+MAIN = "main"
+"""The branch that people and other engines read."""
+
+MARKED_TAG = "lockstep"
+"""The tag on the newest published snapshot of a view: expiry must not remove the last marker."""
+
+STEPS_TABLE = "_steps"
+"""The Iceberg copy of the step log."""
+
+TRACE_PREFIX = "_trace_"
+"""How the names of trace tables begin; the hash of the plan follows."""
+
+
+def is_trace(table: str) -> bool:
+    """True for the table of a trace."""
+    return table.startswith(TRACE_PREFIX)
+
+
+def attempt_branch(attempt: str) -> str:
+    """The branch that an attempt appends to, on every table."""
+    return f"attempt_{attempt}"
+
+
+def merge_branch(merge: str) -> str:
+    """The branch on which a merge of files reads and writes."""
+    return f"merge_{merge}"
+
+
+def swap_branch(merge: str) -> str:
+    """The branch on which merged files are swapped into a version."""
+    return f"swap_{merge}"
+
+
+def publish_branches(incarnation: str) -> str:
+    """How the branches begin on which a pipeline prepares the next state of its views."""
+    return f"publish_{incarnation[:8]}_"
+
+
+def publish_branch(incarnation: str, publish: str) -> str:
+    """The branch of one publish of a view. Each has its own: one that wakes up late then writes where
+    nobody looks."""
+    return publish_branches(incarnation) + publish
+
+
+def errors_table(source: str) -> str:
+    """The table of a source's records that could not be decoded."""
+    return f"{source}_errors"
+
+
+def version_tag(number: int, attempt: str) -> str:
+    """The tag that pins a table's snapshot in a version; a rollback can repeat the number, so the
+    attempt stands in it too."""
+    return f"v{number}_{attempt}"

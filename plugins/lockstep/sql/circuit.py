@@ -1,0 +1,184 @@
+"""The circuit: the plans of all views of a project as one list of operators with their traces.
+
+`incremental.build_circuit` makes it, `explain` prints it, the engine interprets it. Equal sub-plans
+are one operator. Operators stand in the order in which they can be evaluated: inputs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lockstep.errors import Position
+from lockstep.sql.nodes import Node
+
+__all__ = [
+    "Circuit",
+    "Cost",
+    "Operator",
+    "OutboxSpec",
+    "Project",
+    "ProjectFiles",
+    "SinkTable",
+    "SourceColumn",
+    "SourceTable",
+    "TraceKind",
+    "TraceSpec",
+    "View",
+]
+
+
+@dataclass(frozen=True)
+class ProjectFiles:
+    """A project as text, the form in which a deploy records it: the spec and every library file.
+
+    `files` maps a path relative to the project's folder to its content, sorted by path.
+    """
+
+    spec: str
+    files: tuple[tuple[str, str], ...]
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A declared column of a source: `name` as written, `type` as Spark DDL text."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name inside plans: lower case."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """CREATE TABLE name (columns) USING kafka OPTIONS (...); option keys are lower case."""
+
+    name: str
+    columns: tuple[SourceColumn, ...]
+    provider: str
+    options: Mapping[str, str] = field(hash=False)
+    position: Position = field(compare=False)
+
+
+@dataclass(frozen=True)
+class View:
+    """A view: `columns` are the names as written, one for each of `plan.columns`, in order.
+
+    A temporary view is not published; it only has a name that other views can use.
+    """
+
+    name: str
+    plan: Node
+    columns: tuple[str, ...]
+    published: bool
+    sql: str = field(compare=False)
+    position: Position = field(compare=False)
+
+
+@dataclass(frozen=True)
+class SinkTable:
+    """CREATE SINK name FROM view USING kafka OPTIONS (...)."""
+
+    name: str
+    view: str
+    provider: str
+    options: Mapping[str, str] = field(hash=False)
+    position: Position = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project, parsed and checked; names are unique over sources, views and sinks."""
+
+    name: str
+    catalog: str
+    database: str
+    configuration: Mapping[str, str] = field(hash=False)
+    sources: tuple[SourceTable, ...]
+    views: tuple[View, ...]
+    sinks: tuple[SinkTable, ...]
+
+
+class Cost(Enum):
+    """What the work of an operator in one interval grows with."""
+
+    CHANGE = "change"
+    STATE = "state"
+
+
+class TraceKind(Enum):
+    """What the rows of a trace are.
+
+    ROWS          the integral of an input: its columns and `_weight`
+    ACCUMULATORS  per key, sums (or min/max on append-only input) that merge over rows
+    VALUES        per key, the distinct values of one argument, with `_weight`
+    """
+
+    ROWS = "rows"
+    ACCUMULATORS = "accumulators"
+    VALUES = "values"
+
+
+@dataclass(frozen=True)
+class TraceSpec:
+    """One trace table: `_trace_` and 16 hex digits of the hash of the plan that it serves.
+
+    `key` are the columns by which it is looked up; `columns` the other columns that it holds
+    (for ACCUMULATORS the engine names them: `columns` is empty).
+    """
+
+    table: str
+    kind: TraceKind
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One node of the circuit: `node.inputs` are stood for by the refs in `inputs`.
+
+    `append_only`: its output never has a negative weight. `uses`: how many operators and outboxes
+    read its output, so that the engine knows what is worth keeping.
+    """
+
+    ref: int
+    node: Node
+    inputs: tuple[int, ...]
+    traces: tuple[TraceSpec, ...]
+    append_only: bool
+    cost: Cost
+    uses: int
+
+
+@dataclass(frozen=True)
+class OutboxSpec:
+    """The changes of a published view: Iceberg table `<view>_changes`, view table `<view>`."""
+
+    view: str
+    ref: int
+    columns: tuple[str, ...]
+
+    @property
+    def table(self) -> str:
+        return f"{self.view}_changes"
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """All operators of a project, inputs first, and what is published."""
+
+    operators: tuple[Operator, ...]
+    outboxes: tuple[OutboxSpec, ...]
+
+    @property
+    def traces(self) -> tuple[TraceSpec, ...]:
+        """Every trace once, in the order of the operators."""
+        return tuple(
+            dict.fromkeys(trace for operator in self.operators for trace in operator.traces)
+        )

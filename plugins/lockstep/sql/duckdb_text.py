@@ -1,0 +1,152 @@
+"""The views of a project as DuckDB SQL: for verification by an engine that shares no code.
+
+The text of each view is translated by sqlglot as a whole; plans and rewrites have no part in it.
+Sources are tables of their own names, with the columns as declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from lockstep.sql.circuit import Project, View
+from lockstep.sql.intervals import interval_microseconds
+from lockstep.sql.syntax import parse_spark
+
+__all__ = ["DuckDbView", "duckdb_statements", "to_duckdb"]
+
+_WINDOW = "_lockstep_window"
+
+
+@dataclass(frozen=True)
+class DuckDbView:
+    """A view as DuckDB reads it; `sql` is the query, `columns` the names as the project has them."""
+
+    name: str
+    sql: str
+    columns: tuple[str, ...]
+
+    @property
+    def statement(self) -> str:
+        """CREATE VIEW, to be executed after those of the views before it."""
+        names = ", ".join(_quoted(column) for column in self.columns)
+        return f"CREATE VIEW {_quoted(self.name)} ({names}) AS {self.sql}"
+
+
+def duckdb_statements(project: Project) -> tuple[DuckDbView, ...]:
+    """Every view of the project, temporary ones too, each after the views that it reads."""
+    views = {view.name.lower(): view for view in project.views}
+    done: dict[str, DuckDbView] = {}
+
+    def add(view: View) -> None:
+        if view.name.lower() in done:
+            return
+        tree = parse_spark(view.sql)
+        for name in _tables(tree):
+            if name in views and name != view.name.lower():
+                add(views[name])
+        done[view.name.lower()] = DuckDbView(
+            view.name, _translate(tree, view.columns), view.columns
+        )
+
+    for view in project.views:
+        add(view)
+    return tuple(done.values())
+
+
+def to_duckdb(sql: str, columns: tuple[str, ...] = ()) -> str:
+    """One Spark query in DuckDB's SQL; `columns` are the names that Spark gives to its columns."""
+    return _translate(parse_spark(sql), columns)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _tables(tree: Any) -> Iterator[str]:
+    for table in tree.find_all(exp.Table):
+        yield table.name.lower()
+
+
+def _translate(tree: Any, columns: tuple[str, ...]) -> str:
+    _name_star(tree, columns)
+    for table in tree.find_all(exp.Table):
+        table.set("db", None)
+        table.set("catalog", None)
+    for count in list(tree.find_all(exp.Count)):
+        if count.expressions:
+            # Spark counts the rows in which none is null; DuckDB's count takes one argument
+            parts = [count.this, *count.expressions]
+            test = exp.and_(*(part.is_(exp.null()).not_() for part in parts))
+            count.replace(exp.Count(this=exp.case().when(test, exp.Literal.number(1))))
+    for select in list(tree.find_all(exp.Select)):
+        _unfold_window(select)
+    return str(tree.sql(dialect="duckdb", identify=True))
+
+
+def _name_star(tree: Any, columns: tuple[str, ...]) -> None:
+    """`SELECT *` by names where relations are joined by names: the two have another order then."""
+    merging = any(
+        join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL"
+        for join in tree.find_all(exp.Join)
+    )
+    if not (merging and columns and isinstance(tree, exp.Select)):
+        return
+    if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
+        tree.set("expressions", [exp.column(name) for name in columns])
+
+
+def _window_calls(select: Any) -> list[Any]:
+    """The calls of window() that belong to this SELECT itself, not to one inside it."""
+    return [
+        call
+        for call in select.find_all(exp.Anonymous)
+        if call.name.lower() == "window" and call.find_ancestor(exp.Select) is select
+    ]
+
+
+def _unfold_window(select: Any) -> None:
+    """window(ts, size, slide) becomes a row per window, by a lateral join, as in Spark.
+
+    Offsets are counted back from the timestamp, so that the result has the timestamp's own type.
+    """
+    calls = _window_calls(select)
+    if not calls:
+        return
+    arguments = calls[0].expressions
+    timestamp = arguments[0].sql(dialect="duckdb", identify=True)
+    size = interval_microseconds(arguments[1].name)
+    slide = interval_microseconds(arguments[-1].name) if len(arguments) > 2 else size
+    since = f"(epoch_us({timestamp}) % {slide} + {slide}) % {slide} + _lockstep_i * {slide}"
+    start = f"{timestamp} - to_microseconds({since})"
+    lateral = (
+        f'SELECT struct_pack("start" := {start}, "end" := {start} + to_microseconds({size})) '
+        f"AS {_WINDOW} "
+        f"FROM range({-(-size // slide)}) AS _lockstep_r(_lockstep_i) WHERE {since} < {size}"
+    )
+    for item in list(select.expressions):
+        if item in calls:
+            item.replace(exp.alias_(exp.column(_WINDOW), "window"))
+        elif isinstance(item, exp.Star):
+            item.set("except_", [*(item.args.get("except_") or []), exp.column(_WINDOW)])
+    for call in _window_calls(select):
+        call.replace(exp.column(_WINDOW))
+    for column in list(select.find_all(exp.Column)):
+        if column.find_ancestor(exp.Select) is not select:
+            continue
+        if column.table.lower() == "window":
+            column.set("table", exp.to_identifier(_WINDOW))
+        elif column.name.lower() == "window" and not column.table:
+            column.replace(exp.column(_WINDOW))
+    join = exp.Join(
+        this=exp.Lateral(
+            this=exp.Subquery(this=sqlglot.parse_one(lateral, read="duckdb")),
+            alias=exp.TableAlias(this=exp.to_identifier("_lockstep_windows")),
+        ),
+        kind="CROSS",
+    )
+    select.append("joins", join)

@@ -1,0 +1,194 @@
+"""A circuit as text and as data: every operator with its traces and what its work grows with.
+
+The text is the same every time: refs are the circuit's, nothing depends on memory or on time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.sql.circuit import Circuit, Cost, Operator, Project, TraceSpec
+from lockstep.sql.nodes import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Join,
+    Node,
+    Output,
+    Scan,
+    TimeWindow,
+    UnionAll,
+)
+from lockstep.sql.nodes import Project as Projection
+
+__all__ = ["explain", "explain_data"]
+
+_COST = {
+    Cost.CHANGE: "cost of the change",
+    Cost.STATE: "cost of the state: it has no key to look up by",
+}
+
+
+def explain(project: Project, circuit: Circuit) -> str:
+    """The plan of a project as text, one line an operator and one a trace; ends with a newline."""
+    lines = [f"pipeline {project.name} in {project.catalog}.{project.database}", "", "sources"]
+    for source in project.sources:
+        lines.append(
+            f"  {source.name}: {source.provider} topic {source.options.get('subscribe', '')}"
+        )
+    lines += ["", "operators"]
+    for operator in circuit.operators:
+        lines += _operator_lines(operator)
+    lines += ["", "views"]
+    refs = {outbox.view: outbox for outbox in circuit.outboxes}
+    for view in project.views:
+        columns = ", ".join(view.columns)
+        if view.name in refs:
+            outbox = refs[view.name]
+            lines.append(f"  {view.name} ({columns}) = %{outbox.ref}, changes in {outbox.table}")
+        else:
+            lines.append(f"  {view.name} ({columns}) is temporary")
+    if project.sinks:
+        lines += ["", "sinks"]
+        for sink in project.sinks:
+            topic = sink.options.get("topic", "")
+            lines.append(f"  {sink.name}: {sink.view} to {sink.provider} topic {topic}")
+    lines += ["", _summary(circuit)]
+    return "\n".join(lines) + "\n"
+
+
+def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
+    """The same as values that JSON can hold."""
+    return {
+        "pipeline": project.name,
+        "catalog": project.catalog,
+        "database": project.database,
+        "sources": [
+            {
+                "name": source.name,
+                "provider": source.provider,
+                "topic": source.options.get("subscribe", ""),
+                "columns": [
+                    {"name": c.name, "type": c.type, "nullable": c.nullable} for c in source.columns
+                ],
+            }
+            for source in project.sources
+        ],
+        "operators": [
+            {
+                "ref": operator.ref,
+                "operator": operator_kind(operator.node),
+                "inputs": list(operator.inputs),
+                "detail": _detail(operator),
+                "columns": list(operator.node.columns),
+                "append_only": operator.append_only,
+                "cost": operator.cost.value,
+                "uses": operator.uses,
+                "traces": [_trace_data(trace) for trace in operator.traces],
+            }
+            for operator in circuit.operators
+        ],
+        "views": [
+            {
+                "name": view.name,
+                "columns": list(view.columns),
+                "published": view.published,
+                "ref": next((o.ref for o in circuit.outboxes if o.view == view.name), None),
+            }
+            for view in project.views
+        ],
+        "sinks": [
+            {
+                "name": sink.name,
+                "view": sink.view,
+                "provider": sink.provider,
+                "topic": sink.options.get("topic", ""),
+            }
+            for sink in project.sinks
+        ],
+    }
+
+
+def operator_kind(node: Node) -> str:
+    """The word for an operator."""
+    match node:
+        case Aggregate() if not node.aggregates:
+            return "distinct"
+        case Join() if not node.left_keys:
+            return "product"
+        case TimeWindow():
+            return "time window"
+        case UnionAll():
+            return "union all"
+        case _:
+            return type(node).__name__.lower()
+
+
+def _operator_lines(operator: Operator) -> list[str]:
+    inputs = ", ".join(f"%{ref}" for ref in operator.inputs)
+    words = " ".join(filter(None, (operator_kind(operator.node), inputs, _detail(operator))))
+    kind = "append-only" if operator.append_only else "retracting"
+    lines = [f"  %{operator.ref} = {words}"]
+    lines += [f"       {_trace_text(trace)}" for trace in operator.traces]
+    lines.append(f"       {kind}; {_COST[operator.cost]}")
+    return lines
+
+
+def _detail(operator: Operator) -> str:
+    node = operator.node
+    match node:
+        case Scan():
+            text = f"{node.source} [{', '.join(node.columns)}]"
+        case Projection():
+            text = f"[{', '.join(map(_output, node.outputs))}]"
+        case Filter():
+            text = f"where {node.predicate.text}"
+        case TimeWindow():
+            every = "" if node.size == node.slide else f" every {node.slide}"
+            text = f"{node.name} = {node.size}{every} of {node.timestamp}"
+        case UnionAll():
+            text = f"[{', '.join(node.columns)}]"
+        case Join():
+            text = _join(node)
+        case Aggregate():
+            calls = ", ".join(map(_call, node.aggregates))
+            by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
+            text = f"{by}: {calls}" if calls else by
+    return text
+
+
+def _output(output: Output) -> str:
+    if output.expression.is_column and output.expression.references == (output.name,):
+        return output.name
+    return f"{output.name} = {output.expression.text}"
+
+
+def _join(node: Join) -> str:
+    keys = " and ".join(f"{a} = {b}" for a, b in zip(node.left_keys, node.right_keys, strict=True))
+    condition = f"where {node.condition.text}" if node.condition is not None else ""
+    return " ".join(filter(None, (f"on {keys}" if keys else "", condition)))
+
+
+def _call(call: AggregateCall) -> str:
+    return f"{call.name} = {call.function.value}({call.argument or '*'})"
+
+
+def _trace_text(trace: TraceSpec) -> str:
+    key = f"by {', '.join(trace.key)}" if trace.key else "without a key"
+    columns = f": {', '.join(trace.columns)}" if trace.columns else ""
+    return f"trace {trace.table} of {trace.kind.value} {key}{columns}"
+
+
+def _trace_data(trace: TraceSpec) -> dict[str, Any]:
+    return {
+        "table": trace.table,
+        "kind": trace.kind.value,
+        "key": list(trace.key),
+        "columns": list(trace.columns),
+    }
+
+
+def _summary(circuit: Circuit) -> str:
+    state = [f"%{o.ref}" for o in circuit.operators if o.cost is Cost.STATE]
+    tail = f"; the work of {', '.join(state)} grows with the state" if state else ""
+    return f"{len(circuit.operators)} operators, {len(circuit.traces)} traces{tail}"

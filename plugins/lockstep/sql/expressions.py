@@ -1,0 +1,110 @@
+"""Operations on expressions as text: put expressions in for columns, split at AND, find equalities.
+
+Every column stands in backticks and is not preceded by a dot (that would be a struct's field), so
+columns are found by a scan that knows string literals; only splitting needs the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from sqlglot import exp
+
+from lockstep.sql.nodes import Expression
+from lockstep.sql.syntax import SourceText
+
+__all__ = ["all_of", "conjuncts", "equality", "is_trivial", "occurrences", "substitute"]
+
+_WORDS = re.compile(
+    r"""[rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*"
+    | (?P<dot>\.\s*)?`(?P<name>(?:[^`]|``)*)`""",
+    re.VERBOSE | re.DOTALL,
+)
+_LITERAL = re.compile(r"\d+(\.\d+)?[A-Za-z]*|'[^'\\]*'|NULL|TRUE|FALSE", re.IGNORECASE)
+
+
+def is_trivial(expression: Expression) -> bool:
+    """True for a column or a literal: repeating it costs nothing."""
+    return expression.is_column or _LITERAL.fullmatch(expression.text) is not None
+
+
+def occurrences(expression: Expression) -> dict[str, int]:
+    """How many times each column stands in the text."""
+    counts: dict[str, int] = {}
+    for match in _WORDS.finditer(expression.text):
+        if match.group("name") is not None and match.group("dot") is None:
+            name = match.group("name").replace("``", "`")
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression | None:
+    """The expression with `values[c]` in place of each column c.
+
+    None where that would change the meaning: a lambda's parameter would capture a new column.
+    """
+    new = {name for column in expression.references for name in values[column].references}
+    if "->" in expression.text and _bare_words(expression.text) & new:
+        return None
+    references: list[str] = []
+
+    def put(match: re.Match[str]) -> str:
+        if match.group("name") is None or match.group("dot") is not None:
+            return match.group(0)
+        value = values[match.group("name").replace("``", "`")]
+        references.extend(value.references)
+        alone = match.span() == (0, len(expression.text))
+        return value.text if alone or is_trivial(value) else f"({value.text})"
+
+    text = _WORDS.sub(put, expression.text)
+    return Expression(text, tuple(dict.fromkeys(references)))
+
+
+def _bare_words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", _WORDS.sub(" ", text)))
+
+
+def _from_text(text: str) -> Expression:
+    found = Expression(text)
+    return Expression(text, tuple(occurrences(found)))
+
+
+@lru_cache(maxsize=4096)
+def conjuncts(expression: Expression) -> tuple[Expression, ...]:
+    """The parts of an AND at the top, from left to right; the expression itself if it is none."""
+    source = SourceText("", expression.text)
+    parts: list[Expression] = []
+    pending = [source.parse(source.tokens, "an expression")]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.And):
+            pending += [node.expression, node.this]
+        elif isinstance(node, exp.Paren):
+            pending.append(node.this)
+        else:
+            parts.append(_from_text(source.render(node, lambda _: None)))
+    return tuple(parts) if len(parts) > 1 else (expression,)
+
+
+@lru_cache(maxsize=4096)
+def equality(expression: Expression) -> tuple[Expression, Expression] | None:
+    """The two sides of `a = b`; None for anything else."""
+    source = SourceText("", expression.text)
+    node = source.parse(source.tokens, "an expression")
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if type(node) is not exp.EQ:
+        return None
+    left, right = (source.render(side, lambda _: None) for side in (node.this, node.expression))
+    return _from_text(left), _from_text(right)
+
+
+def all_of(predicates: Iterable[Expression]) -> Expression:
+    """The predicates joined by AND, in order."""
+    found = tuple(predicates)
+    if len(found) == 1:
+        return found[0]
+    references = dict.fromkeys(name for one in found for name in one.references)
+    return Expression(" AND ".join(f"({one.text})" for one in found), tuple(references))

@@ -1,0 +1,195 @@
+"""Plans to a circuit: shared operators with their traces, append-only marks and costs.
+
+Every operator maps a delta of many steps to a delta of many steps. What it has to remember for that
+is its traces: a join the two inputs, an aggregate the accumulators of each key and, where rows can
+be taken back, the values that min and max choose from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.sql.circuit import (
+    Circuit,
+    Cost,
+    Operator,
+    OutboxSpec,
+    Project,
+    SourceTable,
+    TraceKind,
+    TraceSpec,
+)
+from lockstep.sql.nodes import (
+    Aggregate,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Scan,
+    TimeWindow,
+    UnionAll,
+)
+from lockstep.sql.nodes import Project as Projection
+
+__all__ = ["build_circuit"]
+
+
+def build_circuit(project: Project) -> Circuit:
+    """The circuit of all published views; equal sub-plans are one operator, inputs stand first."""
+    builder = _Builder({source.name: source for source in project.sources})
+    published = [view for view in project.views if view.published]
+    outputs = [builder.add(view.plan) for view in published]
+    uses = Counter(outputs)
+    for inputs in builder.inputs:
+        uses.update(set(inputs))
+    operators = tuple(
+        Operator(
+            ref=ref,
+            node=node,
+            inputs=builder.inputs[ref],
+            traces=builder.traces(ref),
+            append_only=builder.append_only[ref],
+            cost=_cost(node),
+            uses=uses[ref],
+        )
+        for ref, node in enumerate(builder.nodes)
+    )
+    outboxes = tuple(
+        OutboxSpec(view.name, ref, view.columns)
+        for view, ref in zip(published, outputs, strict=True)
+    )
+    return Circuit(operators, outboxes)
+
+
+def _cost(node: Node) -> Cost:
+    """All operators of today look up only the keys of the change; a product has no key."""
+    if isinstance(node, Join) and not node.left_keys:
+        return Cost.STATE
+    return Cost.CHANGE
+
+
+class _Builder:
+    def __init__(self, sources: Mapping[str, SourceTable]) -> None:
+        self._sources = sources
+        self._refs: dict[Node, int] = {}
+        self._hashes: list[str] = []
+        self.nodes: list[Node] = []
+        self.inputs: list[tuple[int, ...]] = []
+        self.append_only: list[bool] = []
+
+    def add(self, node: Node) -> int:
+        """The ref of a node, after those of its inputs."""
+        if node in self._refs:
+            return self._refs[node]
+        inputs = tuple(self.add(child) for child in node.inputs)
+        ref = self._refs[node] = len(self.nodes)
+        self.nodes.append(node)
+        self.inputs.append(inputs)
+        self.append_only.append(self._is_append_only(node, inputs))
+        self._hashes.append(self._hash(node, inputs))
+        return ref
+
+    def _is_append_only(self, node: Node, inputs: tuple[int, ...]) -> bool:
+        from_inputs = all(self.append_only[ref] for ref in inputs)
+        match node:
+            case Scan():
+                return self._sources[node.source].provider == "kafka"
+            case Aggregate():
+                # A group that is there stays; with aggregates its row changes.
+                return from_inputs and not node.aggregates
+            case _:
+                return from_inputs
+
+    def _hash(self, node: Node, inputs: tuple[int, ...]) -> str:
+        """A name for what the node computes, the same in every process and release."""
+        return _digest([_canonical(node, self._sources), [self._hashes[ref] for ref in inputs]])
+
+    def traces(self, ref: int) -> tuple[TraceSpec, ...]:
+        node, inputs = self.nodes[ref], self.inputs[ref]
+        match node:
+            case Join():
+                keys = (node.left_keys, node.right_keys)
+                return tuple(
+                    dict.fromkeys(
+                        self._trace(side, TraceKind.ROWS, key, _rest(self.nodes[side].columns, key))
+                        for side, key in zip(inputs, keys, strict=True)
+                    )
+                )
+            case Aggregate():
+                return self._aggregate_traces(node, inputs[0])
+            case _:
+                return ()
+
+    def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
+        calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
+        found = [self._trace(below, TraceKind.ACCUMULATORS, node.keys, (), calls)]
+        if not self.append_only[below]:
+            arguments = dict.fromkeys(
+                call.argument
+                for call in node.aggregates
+                if call.function.is_extreme and call.argument
+            )
+            found += [
+                self._trace(below, TraceKind.VALUES, node.keys, (name,)) for name in arguments
+            ]
+        return tuple(found)
+
+    def _trace(
+        self,
+        of: int,
+        kind: TraceKind,
+        key: tuple[str, ...],
+        columns: tuple[str, ...],
+        calls: Any = (),
+    ) -> TraceSpec:
+        key = tuple(dict.fromkeys(key))  # equated twice, it is one column of the table
+        text = [
+            self._hashes[of],
+            kind.value,
+            list(key),
+            list(columns),
+            list(calls),
+            self.append_only[of],
+        ]
+        return TraceSpec(f"_trace_{_digest(text)[:16]}", kind, key, columns)
+
+
+def _rest(columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in columns if name not in key)
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _text(expression: Expression | None) -> str:
+    return "" if expression is None else expression.text
+
+
+def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
+    """One node without its inputs, as JSON values. A change here renames every trace."""
+    match node:
+        case Scan():
+            source = sources[node.source]
+            declared = [[c.key, c.type, c.nullable] for c in source.columns]
+            topic = [source.options.get(key, "") for key in ("format", "subscribe")]
+            text = [node.source.lower(), list(node.columns), declared, source.provider, *topic]
+        case Projection():
+            text = [[output.name, output.expression.text] for output in node.outputs]
+        case Filter():
+            text = [node.predicate.text]
+        case TimeWindow():
+            text = [node.name, node.timestamp, node.size, node.slide]
+        case UnionAll():
+            text = []
+        case Join():
+            text = [list(node.left_keys), list(node.right_keys), _text(node.condition)]
+        case Aggregate():
+            calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
+            text = [list(node.keys), calls]
+    return [type(node).__name__, *text]

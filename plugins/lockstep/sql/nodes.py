@@ -1,0 +1,277 @@
+"""Plan nodes: what a view computes, as frozen values that refuse bad input when built.
+
+A plan is a tree (shared sub-trees are equal values) of relations. A relation has named columns; the
+names are unique within it, lower case, and every expression over it is Spark SQL text in which each
+column stands in backticks. Types are Spark's business and appear only where a person declares them:
+on sources.
+
+Nothing here knows of steps, weights or state: that is `incremental`. Nothing here parses: that is
+`parse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+__all__ = [
+    "Aggregate",
+    "AggregateCall",
+    "AggregateFunction",
+    "Expression",
+    "Filter",
+    "Join",
+    "Node",
+    "Output",
+    "Project",
+    "Scan",
+    "TimeWindow",
+    "UnionAll",
+]
+
+
+def _require_unique(kind: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{kind} has two columns named {name!r}; names must be unique")
+        seen.add(name)
+
+
+def _require_columns(kind: str, wanted: Iterable[str], available: tuple[str, ...]) -> None:
+    missing = sorted(set(wanted) - set(available))
+    if missing:
+        raise ValueError(
+            f"{kind} refers to {', '.join(missing)}; its input has {', '.join(available)}"
+        )
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Spark SQL text over the columns of one relation; `references` names the columns it reads."""
+
+    text: str
+    references: tuple[str, ...] = ()
+
+    @staticmethod
+    def column(name: str) -> Expression:
+        """The expression that is just the column `name`."""
+        return Expression(f"`{name}`", (name,))
+
+    @property
+    def is_column(self) -> bool:
+        """True where the expression is nothing but one column."""
+        return len(self.references) == 1 and self.text == f"`{self.references[0]}`"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column of a projection."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a source, decoded; `columns` are those that the plan needs, in declared order."""
+
+    source: str
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_unique(f"Scan of {self.source}", self.columns)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Project:
+    """Each output is an expression over the input: SELECT without anything else."""
+
+    input: Node
+    outputs: tuple[Output, ...]
+
+    def __post_init__(self) -> None:
+        _require_unique("Project", (output.name for output in self.outputs))
+        for output in self.outputs:
+            _require_columns("Project", output.expression.references, self.input.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(output.name for output in self.outputs)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows of the input for which the predicate is true (not false, not null)."""
+
+    input: Node
+    predicate: Expression
+
+    def __post_init__(self) -> None:
+        _require_columns("Filter", self.predicate.references, self.input.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Adds the column `name`, Spark's struct<start, end> of each window that `timestamp` falls in.
+
+    `size` and `slide` are interval texts as Spark's `window` function takes them ('10 seconds').
+    Where they are equal the windows tumble (one row in, one row out); where slide is shorter they
+    hop, and a row comes out once a window. A row whose timestamp is null has no window.
+    """
+
+    input: Node
+    name: str
+    timestamp: str
+    size: str
+    slide: str
+
+    def __post_init__(self) -> None:
+        _require_columns("TimeWindow", (self.timestamp,), self.input.columns)
+        _require_unique("TimeWindow", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, self.name)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class UnionAll:
+    """All rows of all inputs; the inputs have the same column names in the same order."""
+
+    branches: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.branches) < 2:
+            raise ValueError(f"UnionAll takes two or more inputs, not {len(self.branches)}")
+        for branch in self.branches[1:]:
+            if branch.columns != self.branches[0].columns:
+                raise ValueError(
+                    f"UnionAll takes inputs of the same columns: {self.branches[0].columns} "
+                    f"and {branch.columns} differ"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.branches[0].columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.branches
+
+
+@dataclass(frozen=True)
+class Join:
+    """Inner join: rows of left and right whose keys are equal (`=`, so null never matches) and for
+    which `condition`, over the columns of both, is true. Without keys it is a cross product.
+
+    The column names of left and right are disjoint; `left_keys[i]` is equated with `right_keys[i]`.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    condition: Expression | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.left_keys) != len(self.right_keys):
+            raise ValueError(
+                f"Join equates keys pairwise: {len(self.left_keys)} on the left, "
+                f"{len(self.right_keys)} on the right"
+            )
+        _require_columns("Join (left)", self.left_keys, self.left.columns)
+        _require_columns("Join (right)", self.right_keys, self.right.columns)
+        _require_unique("Join", self.columns)
+        if self.condition is not None:
+            _require_columns("Join", self.condition.references, self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.left.columns, *self.right.columns)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+class AggregateFunction(Enum):
+    """The aggregate functions that are maintained; `count` without an argument counts rows."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+    @property
+    def is_extreme(self) -> bool:
+        """True for min and max, which need the values themselves where their input retracts."""
+        return self in (AggregateFunction.MIN, AggregateFunction.MAX)
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """One aggregate: `argument` is a column of the input, or None for count(*)."""
+
+    name: str
+    function: AggregateFunction
+    argument: str | None
+
+    def __post_init__(self) -> None:
+        if self.argument is None and self.function is not AggregateFunction.COUNT:
+            raise ValueError(f"{self.function.value} takes an argument; only count may go without")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """GROUP BY `keys`, which are columns of the input; null keys form a group, as in SQL.
+
+    Without aggregates it is SELECT DISTINCT. Without keys there is exactly one output row, also
+    over empty input. DISTINCT inside an aggregate is rewritten before this node is built.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys and not self.aggregates:
+            raise ValueError("Aggregate takes at least one key or one aggregate")
+        _require_columns("Aggregate", self.keys, self.input.columns)
+        arguments = [call.argument for call in self.aggregates if call.argument is not None]
+        _require_columns("Aggregate", arguments, self.input.columns)
+        _require_unique("Aggregate", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, *(call.name for call in self.aggregates))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+Node = Scan | Project | Filter | TimeWindow | UnionAll | Join | Aggregate

@@ -1,0 +1,332 @@
+"""A project: its spec and SQL files, parsed, resolved and checked.
+
+Views are lowered when they are first named, so their order in the files is free; a view that needs
+itself is refused with the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lockstep.errors import NotSupported, Position, ProjectError
+from lockstep.sql.circuit import (
+    Project,
+    ProjectFiles,
+    SinkTable,
+    SourceTable,
+    View,
+)
+from lockstep.sql.nodes import Aggregate, Expression, Join, Node, Output, Scan
+from lockstep.sql.nodes import Project as Projection
+from lockstep.sql.parse import Environment, lower_query, rename_columns
+from lockstep.sql.rewrites import rewrite, with_inputs
+from lockstep.sql.scope import Lowered, closest
+from lockstep.sql.spec import parse_spec, read_project_files
+from lockstep.sql.statements import RESERVED_COLUMNS, Statement, ViewStatement, read_statements
+from lockstep.sql.syntax import SourceText
+
+__all__ = ["parse_project", "read_project_files"]
+
+_SOURCE_OPTIONS = ("subscribe", "format", "on_error", "startingoffsets")
+_SINK_OPTIONS = ("topic", "format", "key", "shards")
+_SINK_FORMATS = ("changelog", "debezium", "upsert")
+_BROKER = "kafka.bootstrap.servers"
+
+
+def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
+    """The project that the files declare. Raises ProjectError with file, line and column.
+
+    `${key}` in SQL and options is filled from `variables`, then from the spec's configuration.
+    """
+    spec = parse_spec(files.spec)
+    filled = {**spec.configuration, **variables}
+    statements = [
+        statement
+        for name, text in files.files
+        for statement in read_statements(SourceText(name, text, filled))
+    ]
+    _check_names(statements)
+    sources = tuple(_checked_source(one) for one in statements if isinstance(one, SourceTable))
+    qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
+    views = _Views(
+        sources, [one for one in statements if isinstance(one, ViewStatement)], qualifiers
+    )
+    project = Project(
+        name=spec.name,
+        catalog=spec.catalog,
+        database=spec.database,
+        configuration=dict(spec.configuration),
+        sources=sources,
+        views=tuple(views.view(one.name.lower()) for one in views.statements.values()),
+        sinks=tuple(one for one in statements if isinstance(one, SinkTable)),
+    )
+    for sink in project.sinks:
+        _check_sink(sink, project.views)
+    if not any(view.published for view in project.views):
+        raise ProjectError(
+            f"the project {spec.name} publishes nothing",
+            position=Position(files.files[0][0] if files.files else "spark-pipeline.yml"),
+            expected="at least one CREATE MATERIALIZED VIEW ... AS SELECT ...",
+            found=", ".join(view.name for view in project.views) or "no views",
+        )
+    return project
+
+
+def _check_names(statements: list[Statement]) -> None:
+    """Names are unique over sources, views and sinks, and over the tables that views become."""
+    seen: dict[str, Statement] = {}
+    for statement in statements:
+        known = seen.setdefault(statement.name.lower(), statement)
+        if known is not statement:
+            raise ProjectError(
+                f"{_kind(statement)} {statement.name!r} has the name of {_kind(known)}",
+                position=statement.position,
+                expected="a name of its own for each source, view and sink",
+                found=f"{_kind(known)} {known.name} at {known.position}",
+                next_step="rename one of them",
+            )
+    for statement in statements:
+        name = statement.name.lower()
+        for suffix in ("_changes", "_errors"):
+            other = seen.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
+            if other is not None and isinstance(statement, ViewStatement) and statement.published:
+                raise ProjectError(
+                    f"the view {statement.name!r} has the name of a table made for {other.name}",
+                    position=statement.position,
+                    expected=f"another name than {other.name}{suffix}",
+                    found=statement.name,
+                )
+        if name.startswith("_") and isinstance(statement, ViewStatement) and statement.published:
+            raise ProjectError(
+                f"the view {statement.name!r} begins with an underscore",
+                position=statement.position,
+                expected="a name that begins with a letter: tables with _ are Lockstep's own",
+                found=statement.name,
+            )
+
+
+def _kind(statement: Statement) -> str:
+    match statement:
+        case SourceTable():
+            return "the source"
+        case SinkTable():
+            return "the sink"
+        case ViewStatement():
+            return "the view"
+
+
+def _need(options: Mapping[str, str], key: str, value: str, owner: SourceTable | SinkTable) -> None:
+    if not options.get(key):
+        raise ProjectError(
+            f"{owner.name} has no option {key!r}",
+            position=owner.position,
+            expected=f"OPTIONS ({key!r} = {value!r}, ...)",
+            found=", ".join(options) or "no options",
+        )
+
+
+def _check_keys(owner: SourceTable | SinkTable, known: tuple[str, ...]) -> None:
+    for key in owner.options:
+        if key not in known and not key.startswith("kafka."):
+            raise NotSupported(
+                f"{owner.name} has an option {key!r} that is not supported",
+                position=owner.position,
+                expected=f"one of {', '.join(closest(key, known))}, or a client setting kafka.*",
+                found=key,
+            )
+
+
+def _checked_source(source: SourceTable) -> SourceTable:
+    options = {"format": "json", **source.options}
+    _need(options, "subscribe", "topic", source)
+    _need(options, _BROKER, "${lockstep.kafka}", source)
+    _check_keys(source, _SOURCE_OPTIONS)
+    if options["format"].lower() != "json":
+        raise NotSupported(
+            f"{source.name} has a format that is not supported",
+            position=source.position,
+            expected="'format' = 'json'",
+            found=f"'format' = {options['format']!r}",
+            next_step="write the topic's values as JSON",
+        )
+    if "," in options["subscribe"]:
+        raise NotSupported(
+            f"{source.name} reads several topics",
+            position=source.position,
+            expected="one topic",
+            found=options["subscribe"],
+            next_step="declare one source per topic and UNION ALL them in a view",
+        )
+    if options.get("on_error", "table").lower() not in ("table", "fail"):
+        raise ProjectError(
+            f"{source.name} has an option 'on_error' that can't be read",
+            position=source.position,
+            expected="'table' (bad records go to <source>_errors) or 'fail'",
+            found=options["on_error"],
+        )
+    options["format"] = "json"
+    return SourceTable(source.name, source.columns, source.provider, options, source.position)
+
+
+def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
+    published = {view.name.lower(): view for view in views if view.published}
+    if sink.view.lower() not in published:
+        known = closest(sink.view, [view.name for view in published.values()])
+        temporary = any(view.name.lower() == sink.view.lower() for view in views)
+        raise ProjectError(
+            f"the sink {sink.name} reads {sink.view!r}, which is "
+            + ("a temporary view" if temporary else "no view of this project"),
+            position=sink.position,
+            expected=f"one of {', '.join(known)}" if known else "a published view",
+            found=sink.view,
+            next_step="publish it with CREATE MATERIALIZED VIEW"
+            if temporary
+            else "correct the name",
+        )
+    _need(sink.options, "topic", "topic", sink)
+    _need(sink.options, _BROKER, "${lockstep.kafka}", sink)
+    _check_keys(sink, _SINK_OPTIONS)
+    found = sink.options.get("format", "changelog")
+    if found.lower() not in _SINK_FORMATS:
+        raise ProjectError(
+            f"the sink {sink.name} has an unknown format",
+            position=sink.position,
+            expected=f"one of {', '.join(_SINK_FORMATS)}",
+            found=found,
+        )
+
+
+class _Views(Mapping[str, Lowered]):
+    """Sources and views by lower-case name; a view is lowered when it is first asked for.
+
+    A published view with state is a leaf to the views that read it: a Scan of `view <name>`, which
+    no source can be called, until the reader's own plan is rewritten. Then the leaf is filled in.
+    """
+
+    def __init__(
+        self,
+        sources: tuple[SourceTable, ...],
+        views: list[ViewStatement],
+        qualifiers: tuple[str, ...],
+    ) -> None:
+        self.statements = {one.name.lower(): one for one in views}
+        self._sources = {one.name.lower(): one for one in sources}
+        self._qualifiers = qualifiers
+        self._lowered: dict[str, Lowered] = {}
+        self._plans: dict[str, Node] = {}
+        self._open: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._sources
+        yield from self.statements
+
+    def __len__(self) -> int:
+        return len(self._sources) + len(self.statements)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources or name in self.statements
+
+    def __getitem__(self, name: str) -> Lowered:
+        source = self._sources.get(name)
+        if source is not None:
+            columns = tuple(column.key for column in source.columns)
+            return Lowered(
+                Scan(source.name, columns), tuple(column.name for column in source.columns)
+            )
+        if name not in self._lowered:
+            self._lowered[name] = self._lower(self.statements[name])
+        return self._lowered[name]
+
+    def _lower(self, view: ViewStatement) -> Lowered:
+        name = view.name.lower()
+        if name in self._open:
+            chain = [*self._open[self._open.index(name) :], name]
+            first = self.statements[chain[0]]
+            raise ProjectError(
+                f"the view {first.name!r} needs itself",
+                position=first.position,
+                expected="views that read sources and other views, without a cycle",
+                found=" reads ".join(self.statements[one].name for one in chain),
+                next_step="take one of these reads out",
+            )
+        self._open.append(name)
+        lowered = lower_query(view.source, view.query, Environment(self, self._qualifiers))
+        self._open.pop()
+        if view.columns:
+            lowered = rename_columns(view.source, view.query, view.columns, lowered)
+        _check_columns(view, lowered)
+        plan = _fill(rewrite(lowered.node), self._plans)
+        self._plans[name] = plan
+        if view.published and _has_state(plan):
+            return Lowered(Scan(f"view {name}", lowered.node.columns), lowered.written)
+        return lowered
+
+    def view(self, name: str) -> View:
+        lowered, statement = self[name], self.statements[name]
+        return View(
+            name=statement.name,
+            plan=self._plans[name],
+            columns=lowered.written,
+            published=statement.published,
+            sql=statement.sql,
+            position=statement.position,
+        )
+
+
+def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
+    """A view's columns have names, each its own, as an Iceberg table asks."""
+    seen: set[str] = set()
+    for place, written in enumerate(lowered.written, start=1):
+        if not written:
+            raise ProjectError(
+                f"column {place} of the view {view.name} has no name",
+                position=view.position,
+                expected="a name for each column",
+                found="an expression without AS",
+                next_step="write `AS name` after it, or a list of names after the view's name",
+            )
+        if written.lower() in seen or written.lower() in RESERVED_COLUMNS:
+            twice = written.lower() in seen
+            raise ProjectError(
+                f"the view {view.name} has "
+                + (
+                    f"two columns named {written!r}"
+                    if twice
+                    else f"a column {written!r}, a name that Lockstep uses itself"
+                ),
+                position=view.position,
+                expected="a name of its own for each column, without regard to case",
+                found=", ".join(name or "?" for name in lowered.written),
+                next_step="give it another name with AS",
+            )
+        seen.add(written.lower())
+
+
+def _has_state(node: Node) -> bool:
+    return isinstance(node, Join | Aggregate) or any(map(_has_state, node.inputs))
+
+
+def _fill(node: Node, plans: Mapping[str, Node]) -> Node:
+    """Put the plans of views in for the leaves that stand for them."""
+    leaf = _view_leaf(node)
+    if leaf is not None:
+        plan = plans[leaf]
+        return plan if plan.columns == node.columns else _pick(plan, node.columns)
+    inputs = tuple(
+        plans[name]
+        if isinstance(node, Projection) and (name := _view_leaf(child))
+        else _fill(child, plans)
+        for child in node.inputs
+    )
+    return with_inputs(node, inputs)
+
+
+def _view_leaf(node: Any) -> str | None:
+    if isinstance(node, Scan) and node.source.startswith("view "):
+        return node.source.removeprefix("view ")
+    return None
+
+
+def _pick(node: Node, columns: tuple[str, ...]) -> Node:
+    return Projection(node, tuple(Output(name, Expression.column(name)) for name in columns))

@@ -1,0 +1,90 @@
+"""Columns that nobody reads are dropped, down to the scans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lockstep.sql.nodes import (
+    Aggregate,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Output,
+    Project,
+    Scan,
+    TimeWindow,
+    UnionAll,
+)
+
+__all__ = ["prune"]
+
+
+def prune(node: Node) -> Node:
+    """The same rows and columns from inputs that hold only what is read.
+
+    Every relation keeps at least one column: where none is read (`count(*)`), its first.
+    """
+    return _exactly(node, node.columns)
+
+
+def _exactly(node: Node, needed: Iterable[str]) -> Node:
+    """The node with exactly the needed columns, in the node's order, from pruned inputs."""
+    wanted = _wanted(node, needed)
+    smaller = _with_pruned_inputs(node, wanted)
+    if smaller.columns == wanted:
+        return smaller
+    return Project(smaller, tuple(Output(name, Expression.column(name)) for name in wanted))
+
+
+def _at_least(node: Node, needed: Iterable[str]) -> Node:
+    """The node with the needed columns, and perhaps others that it cannot do without."""
+    return _with_pruned_inputs(node, _wanted(node, needed))
+
+
+def _wanted(node: Node, needed: Iterable[str]) -> tuple[str, ...]:
+    names = frozenset(needed)
+    return tuple(name for name in node.columns if name in names) or node.columns[:1]
+
+
+def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
+    """The node over pruned inputs; it may have more columns than wanted, never fewer."""
+    result: Node
+    match node:
+        case Scan():
+            result = replace(node, columns=wanted)
+        case Project():
+            outputs = tuple(output for output in node.outputs if output.name in wanted)
+            read = [name for output in outputs for name in output.expression.references]
+            result = Project(_at_least(node.input, read), outputs)
+        case Filter():
+            read = [*wanted, *node.predicate.references]
+            result = replace(node, input=_at_least(node.input, read))
+        case TimeWindow():
+            result = replace(node, input=_at_least(node.input, [*wanted, node.timestamp]))
+        case UnionAll():
+            result = UnionAll(tuple(_exactly(branch, wanted) for branch in node.branches))
+        case Join():
+            result = _pruned_join(node, wanted)
+        case Aggregate():
+            result = _pruned_aggregate(node, wanted)
+    return result
+
+
+def _pruned_join(node: Join, wanted: tuple[str, ...]) -> Join:
+    condition = node.condition.references if node.condition is not None else ()
+    read = [*wanted, *condition]
+    return replace(
+        node,
+        left=_exactly(node.left, [*read, *node.left_keys]),
+        right=_exactly(node.right, [*read, *node.right_keys]),
+    )
+
+
+def _pruned_aggregate(node: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
+    calls = tuple(call for call in node.aggregates if call.name in wanted)
+    if not calls and not node.keys:
+        calls = node.aggregates[:1]
+    read = [*node.keys, *(call.argument for call in calls if call.argument is not None)]
+    return Aggregate(_at_least(node.input, read), node.keys, calls)

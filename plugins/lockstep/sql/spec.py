@@ -1,0 +1,216 @@
+"""`spark-pipeline.yml`: the very fields of Spark Declarative Pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lockstep.errors import Position, ProjectError
+from lockstep.sql.circuit import ProjectFiles
+
+__all__ = ["SPEC_FILE", "Spec", "parse_spec", "read_project_files"]
+
+SPEC_FILE = "spark-pipeline.yml"
+_SPEC_FILES = (SPEC_FILE, "spark-pipeline.yaml")
+_FIELDS = ("name", "storage", "catalog", "database", "schema", "libraries", "configuration")
+DEFAULT_CATALOG = "lake"
+DEFAULT_DATABASE = "default"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The spec, checked. `include` are the glob patterns of `libraries`."""
+
+    name: str
+    storage: str
+    catalog: str
+    database: str
+    include: tuple[str, ...]
+    configuration: Mapping[str, str] = field(hash=False)
+
+
+def _wrong(
+    message: str, expected: str, found: str, next_step: str = "", line: int = 1
+) -> ProjectError:
+    return ProjectError(
+        message,
+        position=Position(SPEC_FILE, line),
+        expected=expected,
+        found=found,
+        next_step=next_step,
+    )
+
+
+def parse_spec(text: str) -> Spec:
+    """Check the spec's text. Raises ProjectError."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = Position(SPEC_FILE, mark.line + 1, mark.column + 1) if mark else Position(SPEC_FILE)
+        raise ProjectError(
+            "the spec is not valid YAML",
+            position=at,
+            expected="fields as `name: value`",
+            found=str(error.problem),
+        ) from None
+    if not isinstance(data, dict):
+        raise _wrong(
+            "the spec has no fields", f"the fields {', '.join(_FIELDS)}", type(data).__name__
+        )
+    lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value} if node else {}
+    for key in data:
+        if key not in _FIELDS:
+            raise _wrong(
+                f"the spec has an unknown field {key!r}",
+                f"one of {', '.join(_FIELDS)}",
+                str(key),
+                "settings of Lockstep stand below `configuration:`",
+                lines.get(str(key), 1),
+            )
+    for key in ("name", "storage"):
+        if not isinstance(data.get(key), str) or not data[key]:
+            raise _wrong(
+                f"the spec's field {key!r} is missing or is no text",
+                f"{key}: <text>",
+                repr(data.get(key)),
+                line=lines.get(key, 1),
+            )
+    for key in ("catalog", "database", "schema"):
+        if data.get(key) is not None and not isinstance(data[key], str):
+            raise _wrong(
+                f"the spec's field {key!r} is no text",
+                f"{key}: <text>",
+                repr(data[key]),
+                line=lines[key],
+            )
+    return Spec(
+        name=data["name"],
+        storage=data["storage"],
+        catalog=data.get("catalog") or DEFAULT_CATALOG,
+        database=data.get("database") or data.get("schema") or DEFAULT_DATABASE,
+        include=_include(data, lines.get("libraries", 1)),
+        configuration=_configuration(data, lines.get("configuration", 1)),
+    )
+
+
+def _include(data: dict[str, Any], line: int) -> tuple[str, ...]:
+    libraries = data.get("libraries") or []
+    patterns: list[str] = []
+    for entry in libraries if isinstance(libraries, list) else [libraries]:
+        try:
+            pattern = entry["glob"]["include"]
+        except (KeyError, TypeError):
+            pattern = None
+        if not isinstance(pattern, str):
+            raise _wrong(
+                "the spec's field 'libraries' can't be read",
+                "- glob: {include: transformations/**}",
+                repr(entry),
+                line=line,
+            )
+        prefix = pattern.removesuffix("/**")
+        if any(sign in prefix for sign in "*?["):
+            raise _wrong(
+                f"the glob {pattern!r} is not one that Spark takes",
+                "a file, or a folder that ends in /**",
+                pattern,
+                "name the folder: transformations/**",
+                line,
+            )
+        patterns.append(pattern)
+    if not patterns:
+        raise _wrong(
+            "the spec names no files",
+            "libraries: [{glob: {include: transformations/**}}]",
+            "no libraries",
+            line=line,
+        )
+    return tuple(patterns)
+
+
+def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
+    configuration = data.get("configuration") or {}
+    if not isinstance(configuration, dict):
+        raise _wrong(
+            "the spec's field 'configuration' has no keys",
+            'key: "value"',
+            repr(configuration),
+            line=line,
+        )
+    for key, value in configuration.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise _wrong(
+                f"the configuration of {key!r} is no text",
+                "a text",
+                f"{value!r} ({type(value).__name__})",
+                f'write it in quotes: {key}: "{value}"',
+                line,
+            )
+    return configuration
+
+
+def read_project_files(folder: Path) -> ProjectFiles:
+    """Read a project folder as text: the spec and every file that its libraries name.
+
+    Raises ProjectError where there is no spec, or a named file can't be read.
+    """
+    found = [folder / name for name in _SPEC_FILES if (folder / name).is_file()]
+    if len(found) != 1:
+        raise ProjectError(
+            "the folder is no project" if not found else "the folder has two specs",
+            position=Position(SPEC_FILE),
+            expected=f"{SPEC_FILE} in {folder}",
+            found=", ".join(sorted(p.name for p in folder.iterdir()))
+            if folder.is_dir()
+            else "no such folder",
+            next_step="lockstep init DIR" if not found else f"remove {found[1].name}",
+        )
+    text = _text(found[0], found[0].name)
+    paths: set[Path] = set()
+    for pattern in parse_spec(text).include:
+        matches = [folder / pattern]
+        if pattern.endswith("/**"):
+            matches = sorted((folder / pattern.removesuffix("/**")).rglob("*"))
+        matches = [path for path in matches if path.is_file() and not path.name.startswith(".")]
+        if not matches:
+            raise _wrong(
+                f"no file matches {pattern!r}",
+                "at least one .sql file",
+                "nothing",
+                f"write one below {folder}",
+            )
+        paths.update(matches)
+    files = []
+    for path in sorted(paths):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".pyc" or "__pycache__" in path.parts:
+            continue
+        if path.suffix != ".sql":
+            raise ProjectError(
+                "only SQL files are read",
+                position=Position(name),
+                expected="files that end in .sql",
+                found=path.name,
+                next_step="write the view in SQL, or move the file out of the library's folder",
+            )
+        files.append((name, _text(path, name)))
+    return ProjectFiles(spec=text, files=tuple(sorted(files)), folder=str(folder))
+
+
+def _text(path: Path, name: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProjectError(
+            "the file is no text",
+            position=Position(name),
+            expected="UTF-8",
+            found=f"the byte {error.object[error.start]:#04x} at offset {error.start}",
+            next_step="save it as UTF-8",
+        ) from None

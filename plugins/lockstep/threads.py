@@ -1,0 +1,27 @@
+"""The same work on several things at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["in_parallel"]
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+MAX_THREADS = 8
+
+
+def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
+    """Do the work for each item in threads; answers in the order of the items.
+
+    All of it has ended when this returns; the first error in that order is raised then.
+    """
+    todo = list(items)
+    if not todo:
+        return []
+    with ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(todo))) as pool:
+        futures = [pool.submit(work, item) for item in todo]
+    return [future.result() for future in futures]

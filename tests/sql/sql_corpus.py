@@ -1,0 +1,82 @@
+"""Queries over t, u and v: one for each thing that a view may say."""
+
+from __future__ import annotations
+
+QUERIES = {
+    "columns": "SELECT a, b + 1 AS x, upper(c) AS y FROM t",
+    "star": "SELECT * FROM t",
+    "qualified star": "SELECT u.*, t.b FROM t JOIN u ON t.a = u.a WHERE t.b > 0",
+    "star except": "SELECT * EXCEPT (a, C) FROM t",
+    "where": "SELECT a FROM t WHERE a > 0 AND (b < 3 OR c = 'x') AND c IS NOT NULL",
+    "case of names": "SELECT T.A AS One, `b` AS Two FROM T WHERE T.`B` >= 1",
+    "lateral alias": "SELECT a + b AS s, s * 2 AS twice, twice - s AS back FROM t",
+    "strings": "SELECT concat(c, '`a` -- it\\'s', \"b.c\") AS x FROM t WHERE c <> 'it\\'s'",
+    "signs": "SELECT a - - b AS x, -(-a) AS y, - -1 AS z FROM t",
+    "case": "SELECT CASE WHEN a > 1 THEN 'big' WHEN a IS NULL THEN 'none' ELSE c END AS x FROM t",
+    "cast": "SELECT CAST(a AS STRING) AS x, b::double AS y, a / 2 AS h, a div 2 AS q, a % 2 AS m FROM t",
+    "join": "SELECT t.a, u.a AS ua, d FROM t JOIN u ON t.a = u.a",
+    "join using": "SELECT * FROM t JOIN u USING (a)",
+    "natural join": "SELECT * FROM u NATURAL JOIN v",
+    "using, then bare name": "SELECT a, e FROM t JOIN u USING (a) WHERE a > 0",
+    "comma join": "SELECT t.a, e, f FROM t, u, v WHERE t.a = u.a AND u.d = v.d AND b > 0",
+    "comma join of far tables": "SELECT t.b, e, f FROM t, v, u WHERE t.a = u.a AND u.d = v.d",
+    "comma join, one link": "SELECT t.b, e, f FROM t, v, u WHERE t.a = u.a",
+    "cross join": "SELECT t.a, v.d FROM t CROSS JOIN v WHERE t.b = 1 AND v.f = 2",
+    "theta join": "SELECT t.a, u.d FROM t JOIN u ON t.a < u.d AND t.b = 2",
+    "join on expressions": "SELECT t.a, u.d FROM t JOIN u ON t.a + 1 = u.a * 2 AND t.b < u.d",
+    "join on two": "SELECT e FROM t JOIN u ON t.a = u.a AND t.b = u.d",
+    "self join": "SELECT x.a, y.b FROM t x JOIN t AS y ON x.a = y.b",
+    "many joins": "SELECT t.c, v.f FROM t JOIN u ON t.a = u.a JOIN v ON u.d = v.d AND v.f > t.b",
+    "join in parentheses": "SELECT t.c, v.f FROM t JOIN (u JOIN v ON u.d = v.d) ON t.a = u.a",
+    "subquery": "SELECT s FROM (SELECT a + b AS s, c FROM t WHERE b > 0) q WHERE s > 1 AND c = 'x'",
+    "subquery without alias": "SELECT s FROM (SELECT a + b AS s FROM t)",
+    "cte": "WITH q AS (SELECT a, b FROM t WHERE a > 0), r (x) AS (SELECT a FROM q) SELECT x FROM r",
+    "cte hides a table": "WITH u AS (SELECT a, 1 AS one FROM t) SELECT one, a FROM u",
+    "union all": "SELECT a, c FROM t UNION ALL SELECT d, e FROM u UNION ALL SELECT f, 'v' FROM v",
+    "union": "SELECT a FROM t UNION SELECT d AS other FROM u",
+    "union then filter": "SELECT x FROM (SELECT a AS x FROM t UNION ALL SELECT d FROM u) q WHERE x > 1",
+    "distinct": "SELECT DISTINCT a, c FROM t WHERE b > 0",
+    "group by": "SELECT a, count(*) AS n, count(b) AS m, sum(b) AS s, min(b) AS lo, "
+    "max(c) AS hi FROM t GROUP BY a",
+    "avg": "SELECT a, avg(b) AS mean FROM t GROUP BY a",
+    "group by expression": "SELECT a % 2 AS odd, sum(b * 2) AS s, a % 2 + 1 AS more FROM t GROUP BY "
+    "a % 2",
+    "group by ordinal": "SELECT upper(c) AS k, count(*) AS n FROM t GROUP BY 1",
+    "group by alias": "SELECT upper(c) AS k, count(*) AS n FROM t GROUP BY k",
+    "group by all": "SELECT c, a + 1 AS x, sum(b) AS s FROM t GROUP BY ALL",
+    "having": "SELECT a, sum(b) AS s FROM t GROUP BY a HAVING count(*) > 2 AND a > 0 AND s > 1",
+    "having without group": "SELECT sum(a) AS s FROM t HAVING count(*) > 3",
+    "over aggregates": "SELECT c, sum(a) / count(*) + max(b) AS x, - sum(a) AS y FROM t GROUP BY c",
+    "global": "SELECT count(*) AS n, sum(a) AS s FROM t WHERE a > 100",
+    "count of one": "SELECT count(1) AS n FROM t CROSS JOIN v",
+    "count of two": "SELECT count(a, b) AS n FROM t",
+    "count_if": "SELECT c, count_if(a > 1) AS n FROM t GROUP BY c",
+    "filter": "SELECT c, count(*) FILTER (WHERE a > 1) AS n, sum(b) FILTER (WHERE a > "
+    "1) AS s FROM t GROUP BY c",
+    "count distinct": "SELECT c, count(DISTINCT a) AS n FROM t GROUP BY c",
+    "two distinct": "SELECT c, count(DISTINCT a) AS n, sum(DISTINCT a) AS s FROM t GROUP BY c",
+    "distinct and plain": "SELECT c, count(DISTINCT a) AS n, count(*) AS m, sum(b) AS s, max(b) AS "
+    "x FROM t GROUP BY c",
+    "distinct global": "SELECT count(DISTINCT a) AS n, count(*) AS m, count(b) AS k FROM t "
+    "WHERE a > 100",
+    "distinct of a key": "SELECT a, count(DISTINCT a) AS n FROM t GROUP BY a",
+    "min distinct": "SELECT c, min(DISTINCT a) AS n, sum(b) AS s FROM t GROUP BY c",
+    "aggregate of aggregate": "SELECT n, count(*) AS k FROM (SELECT a, count(*) AS n FROM t GROUP BY "
+    "a) GROUP BY n",
+    "tumbling": "SELECT window(ts, '10 seconds').start AS w, count(*) AS n FROM t GROUP "
+    "BY window(ts, '10 seconds')",
+    "hopping": "SELECT a, window.start AS s, window.end AS e, max(b) AS m FROM t GROUP "
+    "BY a, window(ts, '10 seconds', '4 seconds')",
+    "window in the list": "SELECT a, window(ts, '20 seconds', '10 seconds').end AS e FROM t",
+    "window of an expression": "SELECT window(ts + INTERVAL 3 SECONDS, '5 seconds').start AS s FROM t "
+    "WHERE a > 0",
+    "window, filtered": "SELECT s, a FROM (SELECT a, b, window(ts, '10 seconds').start AS s FROM "
+    "t) WHERE b > 1",
+    "filter on a key": "SELECT * FROM (SELECT a, count(*) AS n FROM t GROUP BY a) WHERE a > 1 AND n > 1",
+    "constant columns": "SELECT 'k' AS k, 1 AS one, a FROM t WHERE 1 = 1 AND true",
+    "in and between": "SELECT a FROM t WHERE a IN (1, 2) AND b NOT BETWEEN 3 AND 9 AND c LIKE '%x%'",
+    "join of aggregates": "SELECT x.a, x.n, y.m FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x "
+    "JOIN (SELECT a, max(d) AS m FROM u GROUP BY a) y ON x.a = y.a AND x.n > y.m",
+    "same name twice": "SELECT q.a, q.n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) q "
+    "JOIN (SELECT max(n) AS top FROM (SELECT a, count(*) AS n FROM t GROUP BY a)) m ON q.n = m.top",
+}

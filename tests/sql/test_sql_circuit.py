@@ -1,0 +1,182 @@
+"""Circuits: sharing, traces with names that last, append-only marks, costs; and how they print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sql_builders import SOURCES, check_golden, project
+from sql_projects import FLIGHT_SOURCES, FLIGHTS, NEXMARK, NEXMARK_SOURCES
+
+from lockstep.sql.circuit import Circuit, Cost, Operator, TraceKind, TraceSpec
+from lockstep.sql.explain import explain, explain_data
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.nodes import Aggregate, Join, Scan
+
+
+def circuit(sql: str, *, sources: str = SOURCES) -> Circuit:
+    return build_circuit(project(sql, sources=sources))
+
+
+def only(found: Circuit, kind: type) -> Operator:
+    [operator] = [one for one in found.operators if isinstance(one.node, kind)]
+    return operator
+
+
+@pytest.mark.parametrize("name", NEXMARK)
+def test_nexmark(name: str) -> None:
+    found = project(f"CREATE MATERIALIZED VIEW {name} AS {NEXMARK[name]}", sources=NEXMARK_SOURCES)
+    check_golden(f"plans/nexmark_{name}.txt", explain(found, build_circuit(found)))
+
+
+def test_flights() -> None:
+    found = project(FLIGHTS, sources=FLIGHT_SOURCES)
+    text = explain(found, build_circuit(found))
+    check_golden("plans/flights.txt", text)
+    data = explain_data(found, build_circuit(found))
+    check_golden("plans/flights.json", json.dumps(data, indent=1) + "\n")
+
+
+def test_inputs_stand_first_and_uses_are_counted() -> None:
+    found = circuit(
+        "CREATE MATERIALIZED VIEW x AS SELECT a, count(*) AS n FROM t GROUP BY a;"
+        "CREATE MATERIALIZED VIEW y AS SELECT n, count(*) AS m FROM x GROUP BY n;"
+        "CREATE MATERIALIZED VIEW z AS SELECT a, n FROM x"
+    )
+    for operator in found.operators:
+        assert all(ref < operator.ref for ref in operator.inputs)
+    readers = [ref for one in found.operators for ref in one.inputs] + [
+        o.ref for o in found.outboxes
+    ]
+    assert [one.uses for one in found.operators] == [
+        readers.count(one.ref) for one in found.operators
+    ]
+    outboxes = {outbox.view: outbox for outbox in found.outboxes}
+    assert outboxes["x"].ref == outboxes["z"].ref  # z is x, so that both read one operator
+    assert outboxes["y"].table == "y_changes"
+
+
+def test_temporary_views_that_nobody_reads_are_left_out() -> None:
+    found = circuit(
+        "CREATE TEMPORARY VIEW unused AS SELECT d FROM u; CREATE MATERIALIZED VIEW w AS SELECT a FROM t"
+    )
+    assert [operator.node for operator in found.operators] == [Scan("t", ("a",))]
+
+
+def test_append_only() -> None:
+    found = circuit(
+        "CREATE VIEW w AS SELECT n, count(*) AS m FROM (SELECT a, count(*) AS n "
+        "FROM t GROUP BY a) GROUP BY n;"
+        "CREATE VIEW d AS SELECT DISTINCT a FROM t;"
+        "CREATE VIEW j AS SELECT t.a FROM t JOIN u ON t.a = u.a;"
+        "CREATE VIEW k AS SELECT n FROM w JOIN d ON w.n = d.a"
+    )
+    marks = {outbox.view: found.operators[outbox.ref].append_only for outbox in found.outboxes}
+    assert marks == {"w": False, "d": True, "j": True, "k": False}
+
+
+def test_join_traces_hold_the_read_columns_by_key() -> None:
+    join = only(
+        circuit("CREATE VIEW w AS SELECT t.b, e FROM t JOIN u ON t.a = u.a AND t.b > u.d"), Join
+    )
+    shapes = [(trace.kind, trace.key, trace.columns) for trace in join.traces]
+    assert shapes == [
+        (TraceKind.ROWS, ("a",), ("b",)),
+        (TraceKind.ROWS, ("a_1",), ("d", "e")),
+    ]
+
+
+def test_a_column_that_is_equated_twice_is_one_key_of_the_trace() -> None:
+    join = only(circuit("CREATE VIEW w AS SELECT e FROM t JOIN u ON t.a = u.a AND t.a = u.d"), Join)
+    assert [trace.key for trace in join.traces] == [("a",), ("a_1", "d")]
+
+
+def test_equal_sides_share_a_trace_and_other_keys_do_not() -> None:
+    both = "CREATE VIEW w AS SELECT x.c, y.c AS d FROM t x JOIN t y ON x.a = y.a"
+    left, right = only(circuit(both), Join).traces
+    assert (left.key, right.key) == (("a",), ("a_1",))
+    again = circuit(
+        both
+        + "; CREATE VIEW v2 AS SELECT x.c, y.c AS d FROM t x JOIN t y ON x.a = y.a AND x.c < y.c"
+    )
+    joins = [one for one in again.operators if isinstance(one.node, Join)]
+    assert [join.traces for join in joins] == [(left, right), (left, right)]
+    assert len(again.traces) == 2
+
+
+def test_aggregate_traces() -> None:
+    found = circuit(
+        "CREATE VIEW w AS SELECT n % 2 AS k, min(a) AS lo, max(a) AS hi, max(n) AS top, sum(n) AS s"
+        " FROM (SELECT a, count(*) AS n FROM t GROUP BY a) GROUP BY n % 2"
+    )
+    lower, upper = (one for one in found.operators if isinstance(one.node, Aggregate))
+    assert [(t.kind, t.key, t.columns) for t in lower.traces] == [
+        (TraceKind.ACCUMULATORS, ("a",), ())
+    ]
+    assert [(t.kind, t.key, t.columns) for t in upper.traces] == [
+        (TraceKind.ACCUMULATORS, ("_key0",), ()),
+        (TraceKind.VALUES, ("_key0",), ("a",)),
+        (TraceKind.VALUES, ("_key0",), ("n",)),
+    ]
+
+
+def test_products_cost_what_the_state_costs() -> None:
+    product = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a < u.a"), Join)
+    keyed = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a = u.a"), Join)
+    assert (product.cost, keyed.cost) == (Cost.STATE, Cost.CHANGE)
+
+
+FIXED = "CREATE VIEW w AS SELECT t.b, max(e) AS m FROM t JOIN u ON t.a = u.a GROUP BY t.b"
+FIXED_TRACES = (
+    "_trace_43c3b113b629b474",
+    "_trace_677e448e85b16cdd",
+    "_trace_e8cc9b38a774f5a7",
+)
+
+
+def _tables(traces: tuple[TraceSpec, ...]) -> tuple[str, ...]:
+    return tuple(trace.table for trace in traces)
+
+
+def test_trace_names_are_these_for_ever() -> None:
+    """A change of these names orphans the state of every pipeline that is deployed."""
+    assert _tables(circuit(FIXED).traces) == FIXED_TRACES
+
+
+def test_trace_names_are_the_same_in_another_process() -> None:
+    code = (
+        "from sql_builders import project; from lockstep.sql.incremental import build_circuit\n"
+        f"print(*[t.table for t in build_circuit(project({FIXED!r})).traces])"
+    )
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=here
+    )
+    assert tuple(done.stdout.split()) == FIXED_TRACES
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        SOURCES.replace("b INT", "b BIGINT"),
+        SOURCES.replace("subscribe = 't'", "subscribe = 't2'"),
+        SOURCES.replace("a INT, b INT", "a INT NOT NULL, b INT"),
+    ],
+)
+def test_another_declaration_is_another_trace(changed: str) -> None:
+    assert changed != SOURCES
+    left, right, grouped = _tables(circuit(FIXED, sources=changed).traces)
+    same = [a == b for a, b in zip((left, right, grouped), FIXED_TRACES, strict=True)]
+    assert same == [False, True, False]
+
+
+def test_spacing_comments_and_other_views_do_not_rename_traces() -> None:
+    other = (
+        "CREATE VIEW first AS SELECT c FROM t WHERE b > 3;\n"
+        "create materialized view w as -- the same\n"
+        "select T.b, MAX( e ) as m from t join u on T.A=u.a group by t . b"
+    )
+    assert set(FIXED_TRACES) <= set(_tables(circuit(other).traces))

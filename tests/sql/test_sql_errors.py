@@ -1,0 +1,163 @@
+"""What is refused, and how it reads: position, expected, found, next.
+
+Each message stands whole in tests/golden/sql/errors/, to be read in review.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sql_builders import SOURCES, SPEC, check_golden
+
+from lockstep.errors import NotSupported, ProjectError
+from lockstep.sql.circuit import ProjectFiles
+from lockstep.sql.project import parse_project
+
+KAFKA = "USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', subscribe = 's')"
+
+
+def view(query: str) -> str:
+    return f"CREATE MATERIALIZED VIEW w AS\n{query}"
+
+
+WRONG = {
+    "two_views_of_a_name": "CREATE VIEW w AS SELECT a FROM t;\nCREATE TEMPORARY VIEW W AS SELECT a "
+    "FROM t",
+    "view_with_a_sources_name": "CREATE VIEW T AS SELECT a FROM u",
+    "view_named_like_an_outbox": "CREATE VIEW w AS SELECT a FROM t;\nCREATE VIEW w_changes AS SELECT a "
+    "FROM t",
+    "view_with_an_underscore": "CREATE VIEW _w AS SELECT a FROM t",
+    "unknown_table": view("SELECT a\nFROM tt"),
+    "other_database": view("SELECT a FROM elsewhere.t"),
+    "unknown_column": view("SELECT a,\n       bb FROM t"),
+    "unknown_column_of_a_relation": view("SELECT t.cc FROM t JOIN u ON t.a = u.a"),
+    "unknown_relation": view("SELECT x.a FROM t"),
+    "unknown_column_in_where": view("SELECT a FROM t WHERE dd > 1"),
+    "ambiguous_column": view("SELECT a FROM t JOIN u ON t.b = u.d"),
+    "two_relations_of_a_name": view("SELECT t.a FROM t JOIN t ON t.a = t.b"),
+    "unknown_star": view("SELECT x.* FROM t"),
+    "unknown_except": view("SELECT * EXCEPT (zz) FROM t"),
+    "using_unknown_column": view("SELECT * FROM t JOIN u USING (b)"),
+    "not_grouped": view("SELECT a, b, count(*) AS n FROM t GROUP BY a"),
+    "not_grouped_star": view("SELECT * FROM t GROUP BY a"),
+    "group_by_place": view("SELECT a FROM t GROUP BY 2"),
+    "aggregate_in_where": view("SELECT a FROM t WHERE sum(b) > 1 GROUP BY a"),
+    "aggregate_in_aggregate": view("SELECT sum(max(b)) AS s FROM t"),
+    "two_arguments": view("SELECT sum(a, b) AS s FROM t"),
+    "no_name": view("SELECT a, count(*) FROM t GROUP BY a"),
+    "same_name_twice": view("SELECT a, b AS A FROM t"),
+    "reserved_name": view("SELECT a AS _Step FROM t"),
+    "column_list_too_short": "CREATE VIEW w (x) AS SELECT a, b FROM t",
+    "union_of_different_widths": view("SELECT a, b FROM t\nUNION ALL\nSELECT d FROM u"),
+    "window_size": view("SELECT window(ts, 'soon').start AS s FROM t"),
+    "window_of_months": view("SELECT window(ts, '1 month').start AS s FROM t"),
+    "window_slide": view("SELECT window(ts, '1 minute', '2 minutes').start AS s FROM t"),
+    "cycle": "CREATE VIEW x AS SELECT a FROM y;\nCREATE VIEW y AS SELECT a FROM "
+    "z;\nCREATE VIEW z AS SELECT a FROM x",
+    "view_on_itself": "CREATE VIEW x AS SELECT a FROM x",
+    "not_sql": view("SELECT a FROM t WHERE (a > 1"),
+    "not_a_query": "CREATE VIEW w AS 1 + 1",
+    "view_without_query": "CREATE MATERIALIZED VIEW w USING parquet AS SELECT a FROM t",
+    "open_quote": "CREATE VIEW w AS SELECT 'a FROM t",
+    "unknown_variable": view("SELECT a FROM t\nWHERE c = '${nope}'"),
+    "unknown_type": f"CREATE TABLE s (a INT, b TEXTT) {KAFKA}",
+    "decimal_too_wide": f"CREATE TABLE s (a DECIMAL(40, 2)) {KAFKA}",
+    "column_twice": f"CREATE TABLE s (a INT, A STRING) {KAFKA}",
+    "reserved_column": f"CREATE TABLE s (a INT, _weight INT) {KAFKA}",
+    "no_subscribe": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b')",
+    "no_broker": "CREATE TABLE s (a INT) USING kafka OPTIONS (subscribe = 's')",
+    "option_twice": "CREATE TABLE s (a INT) USING kafka OPTIONS (subscribe = 's', SUBSCRIBE 't')",
+    "option_without_value": "CREATE TABLE s (a INT) USING kafka OPTIONS (subscribe =)",
+    "no_options": "CREATE TABLE s (a INT) USING kafka",
+    "no_columns": "CREATE TABLE s USING kafka OPTIONS (subscribe = 's')",
+    "on_error": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 's', on_error 'stop')",
+    "sink_of_nothing": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM ww USING kafka "
+    "OPTIONS (topic = 'k')",
+    "sink_of_temporary": "CREATE TEMPORARY VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING "
+    "kafka OPTIONS (topic 'k')",
+    "sink_without_topic": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka "
+    "OPTIONS (format 'upsert')",
+    "sink_format": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka OPTIONS"
+    " (topic 'k', 'kafka.bootstrap.servers' 'b', format 'csv')",
+    "publishes_nothing": "CREATE TEMPORARY VIEW w AS SELECT a FROM t",
+}
+
+NOT_SUPPORTED = {
+    "left_join": view("SELECT t.a FROM t\nLEFT JOIN u ON t.a = u.a"),
+    "full_join": view("SELECT t.a FROM t FULL OUTER JOIN u ON t.a = u.a"),
+    "semi_join": view("SELECT t.a FROM t LEFT SEMI JOIN u ON t.a = u.a"),
+    "in_subquery": view("SELECT a FROM t WHERE a IN (SELECT a FROM u)"),
+    "exists": view("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u)"),
+    "scalar_subquery": view("SELECT a, (SELECT max(d) FROM u) AS m FROM t"),
+    "over": view("SELECT a, row_number() OVER (PARTITION BY a ORDER BY b) AS r FROM t"),
+    "order_by": view("SELECT a FROM t\nORDER BY a"),
+    "limit": view("SELECT a FROM t LIMIT 3"),
+    "intersect": view("SELECT a FROM t INTERSECT SELECT d FROM u"),
+    "except": view("SELECT a FROM t EXCEPT SELECT d FROM u"),
+    "rand": view("SELECT a, rand() AS r FROM t"),
+    "uuid": view("SELECT a, uuid() AS r FROM t"),
+    "current_timestamp": view("SELECT a FROM t WHERE ts > current_timestamp()"),
+    "current_date": view("SELECT a FROM t WHERE ts > current_date"),
+    "now": view("SELECT a FROM t WHERE ts > now() - INTERVAL 1 HOUR"),
+    "values": view("SELECT * FROM VALUES (1), (2) AS x (y)"),
+    "no_from": view("SELECT 1 AS one"),
+    "table_function": view("SELECT id FROM range(3)"),
+    "explode": view("SELECT explode(array(a, b)) AS x FROM t"),
+    "lateral_view": view("SELECT x FROM t LATERAL VIEW explode(array(a)) q AS x"),
+    "rollup": view("SELECT a, count(*) AS n FROM t GROUP BY ROLLUP (a)"),
+    "with_cube": view("SELECT a, count(*) AS n FROM t GROUP BY a WITH CUBE"),
+    "grouping_sets": view("SELECT a, count(*) AS n FROM t GROUP BY GROUPING SETS ((a), ())"),
+    "median": view("SELECT median(a) AS m FROM t"),
+    "collect_list": view("SELECT collect_list(a) AS m FROM t"),
+    "distinct_of_two": view("SELECT count(DISTINCT a) AS n, count(DISTINCT b) AS m FROM t"),
+    "distinct_pair": view("SELECT count(DISTINCT a, b) AS n FROM t"),
+    "distinct_and_avg": view("SELECT count(DISTINCT a) AS n, avg(b) AS m FROM t"),
+    "window_offset": view("SELECT window(ts, '1 hour', '1 hour', '5 minutes').start AS s FROM t"),
+    "two_windows": view(
+        "SELECT window(ts, '1 hour').start AS s, window(ts, '2 hours').start AS r FROM t"
+    ),
+    "window_in_where": view("SELECT a FROM t WHERE window(ts, '1 hour').start > ts"),
+    "session_window": view("SELECT count(*) AS n FROM t GROUP BY session_window(ts, '5 minutes')"),
+    "tablesample": view("SELECT a FROM t TABLESAMPLE (5 ROWS)"),
+    "recursive": view(
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r) SELECT a FROM r"
+    ),
+    "qualify": view("SELECT a FROM t QUALIFY row_number() OVER (ORDER BY a) = 1"),
+    "pivot": view("SELECT * FROM t PIVOT (sum(a) FOR c IN ('x'))"),
+    "iceberg_source": "CREATE TABLE s (a INT) USING iceberg OPTIONS (table = 'x')",
+    "avro": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 's', format 'avro')",
+    "two_topics": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 'x,y')",
+    "unknown_option": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 'x', fromat 'json')",
+    "varchar": f"CREATE TABLE s (a VARCHAR(3)) {KAFKA}",
+    "default": f"CREATE TABLE s (a INT DEFAULT 3) {KAFKA}",
+    "streaming_table": "CREATE STREAMING TABLE s AS SELECT a FROM t",
+    "flow": "CREATE FLOW f AS INSERT INTO s SELECT a FROM t",
+    "insert": "INSERT INTO t VALUES (1)",
+    "qualified_view": "CREATE VIEW shop.w AS SELECT a FROM t",
+}
+
+
+def _message(sql: str) -> ProjectError:
+    project_files = ProjectFiles(SPEC, (("a_sources.sql", SOURCES), ("views.sql", sql)))
+    with pytest.raises(ProjectError) as caught:
+        parse_project(project_files, {})
+    return caught.value
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong(name: str) -> None:
+    error = _message(WRONG[name])
+    assert not isinstance(error, NotSupported)
+    assert error.expected
+    check_golden(f"errors/{name}.txt", f"{WRONG[name]}\n\n{error}\n")
+
+
+@pytest.mark.parametrize("name", NOT_SUPPORTED)
+def test_not_supported(name: str) -> None:
+    error = _message(NOT_SUPPORTED[name])
+    assert isinstance(error, NotSupported)
+    assert error.next_step or error.expected
+    check_golden(f"errors/{name}.txt", f"{NOT_SUPPORTED[name]}\n\n{error}\n")

@@ -1,0 +1,265 @@
+"""Project folders: the spec, the files, variables, positions, statements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_builders import SOURCES, SPEC, files, project
+from sqlglot import exp
+
+from lockstep.errors import Position, ProjectError
+from lockstep.sql.circuit import ProjectFiles, SourceColumn
+from lockstep.sql.project import parse_project, read_project_files
+from lockstep.sql.spec import parse_spec
+from lockstep.sql.syntax import SourceText
+
+VIEW = "CREATE MATERIALIZED VIEW w AS SELECT a FROM t"
+
+
+def folder(at: Path, spec: str = SPEC, **sql: str) -> Path:
+    (at / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
+    for name, text in sql.items():
+        path = at / "transformations" / f"{name.replace('__', '/')}.sql"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return at
+
+
+def test_a_folder_is_read_as_text(tmp_path: Path) -> None:
+    found = read_project_files(folder(tmp_path, b="-- b", a="-- a", deep__c="-- c"))
+    assert found.spec == SPEC
+    assert found.files == (
+        ("transformations/a.sql", "-- a"),
+        ("transformations/b.sql", "-- b"),
+        ("transformations/deep/c.sql", "-- c"),
+    )
+    assert found.folder == str(tmp_path)
+
+
+def test_hidden_and_compiled_files_are_not_read(tmp_path: Path) -> None:
+    folder(tmp_path, a="-- a")
+    (tmp_path / "transformations" / ".a.sql.swp").write_bytes(b"\xff")
+    assert [name for name, _ in read_project_files(tmp_path).files] == ["transformations/a.sql"]
+
+
+def test_no_project(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError) as caught:
+        read_project_files(tmp_path)
+    assert str(caught.value) == (
+        "spark-pipeline.yml:1:1: the folder is no project\n"
+        f"  expected: spark-pipeline.yml in {tmp_path}\n"
+        "  next: lockstep init DIR"
+    )
+
+
+def test_no_sql_files(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="no file matches 'transformations/\\*\\*'"):
+        read_project_files(folder(tmp_path))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    folder(tmp_path, a="-- a")
+    (tmp_path / "transformations" / "a.sql").write_bytes(b"-- \xff")
+    with pytest.raises(ProjectError) as caught:
+        read_project_files(tmp_path)
+    assert str(caught.value) == (
+        "transformations/a.sql:1:1: the file is no text\n"
+        "  expected: UTF-8\n"
+        "  found: the byte 0xff at offset 3\n"
+        "  next: save it as UTF-8"
+    )
+
+
+def test_python_files_are_refused(tmp_path: Path) -> None:
+    folder(tmp_path, a="-- a")
+    (tmp_path / "transformations" / "view.py").write_text("", encoding="utf-8")
+    with pytest.raises(ProjectError) as caught:
+        read_project_files(tmp_path)
+    assert str(caught.value) == (
+        "transformations/view.py:1:1: only SQL files are read\n"
+        "  expected: files that end in .sql\n"
+        "  found: view.py\n"
+        "  next: write the view in SQL, or move the file out of the library's folder"
+    )
+
+
+def test_the_spec_has_sparks_fields() -> None:
+    found = parse_spec(
+        "name: n\nstorage: s\ncatalog: c\nschema: d\n"
+        "libraries:\n- glob: {include: a.sql}\n- glob: {include: more/**}\n"
+        'configuration:\n  lockstep.step: "5 seconds"\n'
+    )
+    assert (found.name, found.storage, found.catalog, found.database) == ("n", "s", "c", "d")
+    assert found.include == ("a.sql", "more/**")
+    assert found.configuration == {"lockstep.step": "5 seconds"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("name: [", "spark-pipeline.yml:1:8: the spec is not valid YAML"),
+        ("- a", "spark-pipeline.yml:1:1: the spec has no fields"),
+        ("name: n\nstorge: s", "spark-pipeline.yml:2:1: the spec has an unknown field 'storge'"),
+        ("name: n", "spark-pipeline.yml:1:1: the spec's field 'storage' is missing or is no text"),
+        (
+            "name: 3\nstorage: s",
+            "spark-pipeline.yml:1:1: the spec's field 'name' is missing or is no text",
+        ),
+        (
+            "name: n\nstorage: s\ncatalog: 3",
+            "spark-pipeline.yml:3:1: the spec's field 'catalog' is no text",
+        ),
+        ("name: n\nstorage: s", "spark-pipeline.yml:1:1: the spec names no files"),
+        (
+            "name: n\nstorage: s\nlibraries: [x]",
+            "spark-pipeline.yml:3:1: the spec's field 'libraries' can't be read",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: '**/*.sql'}}]",
+            "spark-pipeline.yml:3:1: the glob '**/*.sql' is not one that Spark takes",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration: {k: 3}",
+            "spark-pipeline.yml:4:1: the configuration of 'k' is no text",
+        ),
+    ],
+)
+def test_a_wrong_spec(spec: str, message: str) -> None:
+    with pytest.raises(ProjectError) as caught:
+        parse_spec(spec)
+    assert str(caught.value).splitlines()[0] == message
+    assert caught.value.expected
+
+
+def test_variables_come_before_configuration() -> None:
+    text = SOURCES + "CREATE VIEW w AS SELECT '${broker}' AS b, ${n} AS n, a FROM t"
+    found = parse_project(files(text), {"n": "7", "broker": "other:1"})
+    assert found.sources[0].options["kafka.bootstrap.servers"] == "other:1"
+    assert found.views[0].sql == "SELECT 'other:1' AS b, 7 AS n, a FROM t"
+    assert found.configuration == {"broker": "broker:9092"}
+
+
+def test_positions_are_those_of_the_file_as_written() -> None:
+    text = "CREATE VIEW w AS\n  SELECT '${broker}' AS x, '${broker}' AS y, nope FROM t"
+    with pytest.raises(ProjectError) as caught:
+        parse_project(ProjectFiles(SPEC, (("a.sql", SOURCES), ("b.sql", text))), {})
+    assert caught.value.position == Position("b.sql", 2, text.splitlines()[1].index("nope") + 1)
+
+
+def test_sources_are_kept_as_declared() -> None:
+    found = parse_project(
+        files(
+            "create or refresh table Orders (\n"
+            "  Id bigint not null comment 'the key; of all',\n"
+            "  price dec(10,2), tags array<struct<k: string, `v w` MAP<string,array<int>>>>, x long\n"
+            ") COMMENT 'c' USING KAFKA OPTIONS (kafka.bootstrap.servers 'b', "
+            "SUBSCRIBE = 'o', on_error = 'fail');"
+            "CREATE VIEW w AS SELECT ID FROM orders;\n;"
+        ),
+        {},
+    )
+    [source] = found.sources
+    assert (source.name, source.provider) == ("Orders", "kafka")
+    assert source.columns == (
+        SourceColumn("Id", "BIGINT", nullable=False),
+        SourceColumn("price", "DECIMAL(10, 2)"),
+        SourceColumn("tags", "ARRAY<STRUCT<k: STRING, `v w`: MAP<STRING, ARRAY<INT>>>>"),
+        SourceColumn("x", "BIGINT"),
+    )
+    assert source.options == {
+        "kafka.bootstrap.servers": "b",
+        "subscribe": "o",
+        "on_error": "fail",
+        "format": "json",
+    }
+    assert source.position == Position("views.sql", 1, 1)
+    assert found.views[0].columns == ("ID",)
+
+
+def test_semicolons_in_strings_and_comments_do_not_end_statements() -> None:
+    found = project(
+        "/* ; */ CREATE VIEW w AS SELECT ';' AS x, `a` FROM t -- ; here\n;\n-- ; the end\n"
+    )
+    assert found.views[0].sql == "SELECT ';' AS x, `a` FROM t"
+
+
+def test_qualified_names_of_this_project() -> None:
+    found = project("CREATE VIEW w AS SELECT a FROM shop.t UNION ALL SELECT a FROM lake.shop.u")
+    assert found.views[0].columns == ("a",)
+
+
+def test_sinks() -> None:
+    found = project(
+        VIEW + "; CREATE SINK k FROM W USING kafka OPTIONS"
+        " ('kafka.bootstrap.servers' = '${broker}', topic = 'out', format = 'upsert', key = 'a')"
+    )
+    [sink] = found.sinks
+    assert (sink.name, sink.view, sink.options["topic"]) == ("k", "W", "out")
+
+
+# Words that Spark lets a column be called, and expressions whose text must not change its meaning.
+_NAMES = [
+    *("date", "timestamp", "first", "last", "filter", "left", "right", "year", "month", "day"),
+    *("hour", "minute", "second", "user", "key", "value", "start", "end", "window", "count"),
+    *("sum", "min", "max", "type", "name", "status", "rank", "row", "rows", "range", "time"),
+    *("zone", "format", "comment", "data", "database", "schema", "source", "target", "index"),
+    *("partition", "option", "location", "path", "position", "array", "map", "struct"),
+    *("string", "int", "double", "boolean", "decimal", "level", "sets", "show", "table"),
+    *("view", "version", "uuid", "now", "current", "replace", "text", "json", "lower", "upper"),
+    *("floor", "ceil", "substring", "match", "mode", "names", "of", "only", "out", "week"),
+    *("describe"),
+]
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_column_may_be_called(name: str) -> None:
+    for text in (f"SELECT {name} FROM t", f"SELECT t.{name} + 1 AS x FROM t WHERE {name} > 1"):
+        source = SourceText("views.sql", text)
+        tree = source.parse(source.tokens, "it")
+        columns = [column.name for column in tree.find_all(exp.Column)]
+        assert columns == [name] * text.count(name)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("a+b*  2", "`a` + `b` * 2"),
+        ("( a )", "(`a`)"),
+        ("a /* no */ - -b", "`a` - -`b`"),
+        ("- - a", "- -`a`"),
+        ("Upper( c )||'X'", "upper(`c`) || 'X'"),
+        ("case when a>1 then 'A' else c end", "CASE WHEN `a` > 1 THEN 'A' ELSE `c` END"),
+        ("cast( a as decimal(10,2) )", "CAST(`a` AS decimal(10, 2))"),
+        ("a::string", "`a` :: string"),
+        ("date_format( ts , 'yyyy-MM' )", "date_format(`ts`, 'yyyy-MM')"),
+        ("ts + interval 1 day", "`ts` + INTERVAL 1 day"),
+        ("extract(year from ts)", "extract(year FROM `ts`)"),
+        ("c in('x' , 'y')", "`c` IN ('x', 'y')"),
+        ("not a is null and b between 1 and 2", "NOT `a` IS NULL AND `b` BETWEEN 1 AND 2"),
+        ("transform(array(a), b -> b + a)", "transform(array(`a`), b_1 -> b_1 + `a`)"),
+        (
+            "transform(array(a), (x, i) -> x + i + a)",
+            "transform(array(`a`), (x, i) -> x + i + `a`)",
+        ),
+        ("named_struct('a', a, 'b', b).a", "named_struct('a', `a`, 'b', `b`).a"),
+        ("map('k', a)['k']", "map('k', `a`)['k']"),
+        ("2L + 1.5BD + 1e3 + x'1F'", None),
+        ("r'\\d' || 'it\\'s' || \"q\"", None),
+        ("if(a > 1, trim(both 'x' from c), substring(c, 1, 2))", None),
+        ("c like '%a' escape '!' or c rlike '^a'", None),
+        ("a <=> b", "`a` <=> `b`"),
+        ("a % 2 = 1", "`a` % 2 = 1"),
+        ("~a & b | 3 ^ 1", None),
+    ],
+)
+def test_expressions_keep_their_words(written: str, text: str | None) -> None:
+    [view] = project(f"CREATE VIEW w AS SELECT {written} AS x FROM t").views
+    found = view.plan.outputs[0].expression.text  # type: ignore[union-attr]
+    if text is not None:
+        assert found == text
+    source = SourceText("views.sql", f"SELECT {written} AS x FROM t")
+    expected = source.parse(source.tokens, "it").sql("spark", identify=True, comments=False)
+    again = SourceText("views.sql", f"SELECT {found} AS x FROM t")
+    back = again.parse(again.tokens, "it").sql("spark", identify=True)
+    assert back.lower().replace("b_1", "b") == expected.lower()

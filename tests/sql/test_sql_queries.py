@@ -1,0 +1,67 @@
+"""What queries become: the plan, before and after the rewrites, has the rows that the query has."""
+
+from __future__ import annotations
+
+import pytest
+from sql_builders import bag, database, outline, plan_sql, project, raw_plan
+from sql_corpus import QUERIES
+
+from lockstep.sql.duckdb_text import duckdb_statements, to_duckdb
+from lockstep.sql.incremental import build_circuit
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_plan_means_the_query(name: str) -> None:
+    query = QUERIES[name]
+    view = project(f"CREATE MATERIALIZED VIEW w AS {query}").views[0]
+    raw, rewritten = raw_plan(query), view.plan
+    assert rewritten.columns == raw.columns
+    for seed in (1, 2):
+        with database(seed) as connection:
+            expected = bag(connection, to_duckdb(query, view.columns))
+            assert bag(connection, plan_sql(raw)) == expected
+            assert bag(connection, plan_sql(rewritten)) == expected
+
+
+def test_some_query_has_rows() -> None:
+    with database(1) as connection:
+        empty = [name for name, query in QUERIES.items() if not bag(connection, to_duckdb(query))]
+    assert empty == []
+
+
+def test_views_on_views_in_any_order() -> None:
+    found = project(
+        """
+        CREATE MATERIALIZED VIEW top AS SELECT a, n FROM counted WHERE n > 2;
+        CREATE TEMPORARY VIEW counted AS SELECT a, count(*) AS n FROM positive GROUP BY a;
+        CREATE VIEW positive (a, c) AS SELECT a, c FROM t WHERE a > 0;
+        """
+    )
+    assert [view.published for view in found.views] == [True, False, True]
+    with database(3) as connection:
+        for statement in duckdb_statements(found):
+            connection.execute(statement.statement)
+        for view in found.views:
+            assert bag(connection, plan_sql(view.plan)) == bag(
+                connection, f"SELECT * FROM {view.name}"
+            )
+
+
+def test_written_case_is_kept() -> None:
+    found = project("CREATE MATERIALIZED VIEW w AS SELECT A AS `Total Sum`, b AS Bee, C FROM t")
+    assert found.views[0].columns == ("Total Sum", "Bee", "C")
+    assert found.views[0].plan.columns == ("total sum", "bee", "c")
+
+
+def test_equal_subqueries_are_one_operator() -> None:
+    counts = "SELECT a, count(*) AS n FROM t GROUP BY a"
+    circuit = build_circuit(
+        project(
+            f"CREATE MATERIALIZED VIEW w AS SELECT x.a, y.top FROM ({counts}) x "
+            f"JOIN (SELECT max(n) AS top FROM ( {counts.lower()} ) ) y ON x.n = y.top"
+        )
+    )
+    aggregates = [
+        outline(o.node).splitlines()[0] for o in circuit.operators if hasattr(o.node, "keys")
+    ]
+    assert aggregates == ["aggregate [a] [count = count(*)]", "aggregate [] [max_n = max(n)]"]
