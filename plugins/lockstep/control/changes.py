@@ -1,0 +1,257 @@
+"""Changes of a pipeline's recorded state: a closed union of values that carry their preconditions.
+
+`transitions.apply` applies one to a `PipelineState`, purely; a store writes the result by compare
+and set. A change says what must still be true; it never says "whatever is there".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lockstep.control.model import (
+    Attempt,
+    Interval,
+    PipelineState,
+    RunState,
+    SinkState,
+    Version,
+)
+from lockstep.sql.circuit import ProjectFiles
+
+__all__ = [
+    "AbandonAttempt",
+    "BeginAttempt",
+    "Change",
+    "CommitVersion",
+    "Deploy",
+    "ForgetAttempts",
+    "IntendPublish",
+    "Landed",
+    "Outcome",
+    "RecordInterval",
+    "RecordPublished",
+    "RefuseAttempt",
+    "Rejected",
+    "ReleaseLease",
+    "SetDesired",
+    "SwapSnapshots",
+    "TakeLease",
+    "TrimSteps",
+    "TrimVersions",
+    "Unknown",
+]
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """Record a pipeline, or new files for one that exists; the same files twice change nothing.
+
+    `incarnation` is used at the first deploy only; later deploys keep the recorded one. Sinks that
+    are new enter with published_step = the newest committed step's predecessor set by the caller.
+
+    `sinks` are all that the files have: known ones keep their progress and must not change their
+    view or provider, others are dropped from the record (their own markers stay). `sources` are the
+    names of the sources of these files: positions of others are forgotten; None keeps all.
+    """
+
+    files: ProjectFiles
+    incarnation: str
+    sinks: tuple[SinkState, ...]
+    sources: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SetDesired:
+    """Ask for RUN or PAUSE; takes effect at a step boundary."""
+
+    desired: RunState
+
+
+@dataclass(frozen=True)
+class TakeLease:
+    """Take the lease if it is free, expired at `now`, or this holder's already (which renews it).
+
+    A renewal never shortens it. Both times are UTC milliseconds; refused unless expires > now.
+    """
+
+    holder: str
+    now: datetime
+    expires: datetime
+
+
+@dataclass(frozen=True)
+class ReleaseLease:
+    """Give the lease back; nothing happens if somebody else holds it by now."""
+
+    holder: str
+
+
+@dataclass(frozen=True)
+class RecordInterval:
+    """Fix a division. Refused if an interval is pending, or if its first step is not the next.
+
+    Refused, too, unless every step has a slice of every recorded source (new ones may enter), of
+    the recorded topic and topic id, with a range of every recorded partition (new ones may enter)
+    that starts where the recorded one ends; unless slices are sorted by source, and ranges by
+    partition; and unless times are UTC milliseconds, not before the last recorded one. Twice is
+    harmless while the interval is pending: equal to the pending one, nothing changes.
+    """
+
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class BeginAttempt:
+    """Open the newest version for the pending interval.
+
+    Refused unless the attempt is RUNNING under an id never used before, at exactly the steps of the
+    pending interval, and the newest version was made by attempt.base. Attempts that were RUNNING on
+    this interval become ABANDONED in the same change: the newest starter wins, and the others'
+    commits are refused. Twice is harmless while the attempt is as it began.
+    """
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class CommitVersion:
+    """The commit: version v+1 by attempt `version.attempt`, on the version made by `base`.
+
+    Refused unless the attempt is RUNNING and opened `base`, the newest version's attempt is `base`,
+    the number is one more, the layout epoch does not go back, and its last step is the pending
+    interval's. Clears `pending`. Twice is harmless: equal to the version that this attempt has
+    committed, nothing changes.
+    """
+
+    version: Version
+    base: str
+
+
+@dataclass(frozen=True)
+class AbandonAttempt:
+    """Rule that a RUNNING attempt shall never commit: the answer to an unknown outcome.
+
+    Refused for one that has committed, was refused, or is not on record; twice is harmless.
+    """
+
+    attempt_id: str
+
+
+@dataclass(frozen=True)
+class RefuseAttempt:
+    """Record that a RUNNING attempt's commit was refused, so that its branches may be deleted.
+
+    Refused for one that has committed, is abandoned, or is not on record; twice is harmless.
+    """
+
+    attempt_id: str
+
+
+@dataclass(frozen=True)
+class ForgetAttempts:
+    """Remove attempts whose branches are gone; refused for a RUNNING one.
+
+    Ids that are not on record are passed over.
+    """
+
+    attempt_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class IntendPublish:
+    """Record that a sink is about to be moved. Refused beyond the newest version's last step, or
+    where the sink is not at intent.first_step - 1 by the record, or where an open intent went
+    further. Twice is harmless; an open intent may grow."""
+
+    sink: str
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class RecordPublished:
+    """The sink's own marker says `last_step`; never moves back: an older step changes nothing.
+
+    Refused beyond the newest version's last step. Ends the intent as far as it is done.
+    """
+
+    sink: str
+    last_step: int
+
+
+@dataclass(frozen=True)
+class SwapSnapshots:
+    """Compaction: other snapshots with the same content for the newest version.
+
+    Refused unless the newest version is `number` by `attempt` and holds exactly `expected` for the
+    tables named, which are those of `replacement`. Twice is harmless.
+    """
+
+    number: int
+    attempt: str
+    expected: Mapping[str, int] = field(hash=False)
+    replacement: Mapping[str, int] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class TrimVersions:
+    """Keep the newest `retain` versions (at least two)."""
+
+    retain: int
+
+
+@dataclass(frozen=True)
+class TrimSteps:
+    """Forget recorded divisions of steps before `first_kept`; never moves back.
+
+    Refused beyond what the oldest version kept needs to be run from, and beyond what a sink has not
+    published yet.
+    """
+
+    first_kept: int
+
+
+Change = (
+    Deploy
+    | SetDesired
+    | TakeLease
+    | ReleaseLease
+    | RecordInterval
+    | BeginAttempt
+    | CommitVersion
+    | AbandonAttempt
+    | RefuseAttempt
+    | ForgetAttempts
+    | IntendPublish
+    | RecordPublished
+    | SwapSnapshots
+    | TrimVersions
+    | TrimSteps
+)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The change is durable; `state` is the state right after it."""
+
+    state: PipelineState
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A precondition did not hold; nothing was written. `reason` is a sentence for people."""
+
+    reason: str
+    state: PipelineState | None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The store did not answer; whether the change landed is found out by reading or by a write."""
+
+    reason: str
+
+
+Outcome = Landed | Rejected | Unknown

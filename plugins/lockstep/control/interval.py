@@ -1,0 +1,431 @@
+"""The order of the stages: plan, run, commit, publish (design, section 2).
+
+Each stage may be started twice and killed anywhere: it begins by reading what is recorded, and what
+it does next follows from that alone. Nothing here trusts a time-out, a task order or an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from lockstep.control import steps
+from lockstep.control.changes import (
+    AbandonAttempt,
+    BeginAttempt,
+    Change,
+    CommitVersion,
+    IntendPublish,
+    Landed,
+    RecordInterval,
+    RecordPublished,
+    RefuseAttempt,
+    Rejected,
+    Unknown,
+)
+from lockstep.control.job import (
+    CatalogSettings,
+    IntervalJob,
+    IntervalResult,
+    PublishJob,
+    SinkTarget,
+)
+from lockstep.control.model import (
+    Attempt,
+    AttemptState,
+    Interval,
+    PipelineState,
+    RunState,
+    Version,
+)
+from lockstep.control.ports import Clock, Engine, Files, Progress, Sources, State, Store
+from lockstep.control.reports import Committed, Planned, Published
+from lockstep.errors import AttemptLost, SourceChanged, StateDiverged, Unreachable
+from lockstep.ids import attempt_branch, errors_table, version_tag
+from lockstep.threads import in_parallel
+
+__all__ = ["Parts", "Point", "commit", "plan", "publish", "record", "run", "settle"]
+
+
+class Point(Enum):
+    """The places between two durable writes: where a crash must be harmless, and tests kill."""
+
+    PLAN_LOOKED_UP = "offsets are looked up, the division is not recorded"
+    PLAN_RECORDED = "the division is recorded"
+    RUN_BEGUN = "the attempt is recorded, no branch is made"
+    RUN_APPENDED = "all appends stand on the attempt's branches"
+    COMMIT_CHECKED = "the branches are checked, the version is not recorded"
+    COMMIT_LANDED = "the version is recorded, its snapshots are not pinned"
+    COMMIT_SETTLED = "the version is pinned and shown on main"
+    PUBLISH_INTENDED = "intents are recorded, no row has gone out"
+    PUBLISH_MOVED = "every sink has moved, none is recorded as published"
+    PUBLISH_RECORDED = "all is recorded"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the stages of one pipeline work with.
+
+    `source_names` are the project's sources, `outboxes` maps a published view to its outbox table,
+    `new_id` gives a fresh attempt id, `reached` is told each point that a stage gets to.
+    """
+
+    pipeline: str
+    store: Store
+    sources: Sources
+    state: State
+    files: Files
+    engine: Engine
+    clock: Clock
+    limits: steps.StepLimits
+    retain_versions: int
+    source_names: tuple[str, ...]
+    outboxes: Mapping[str, str]
+    variables: Mapping[str, str]
+    catalog: CatalogSettings
+    new_id: Callable[[], str]
+    reached: Callable[[Point], None] = lambda _: None
+
+
+# ── plan ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
+    """Fix and record the division of the next interval, up to `until`.
+
+    A pending interval is given back as it is. `until` None, or not in the past, means up to the last
+    stable offset; None makes one boundary, at the present. Raises SourceChanged, Unreachable.
+    """
+    recorded = parts.store.read(parts.pipeline)
+    if recorded.pending is not None:
+        progress(f"{_steps(recorded.pending)} recorded already and not committed yet")
+        return Planned(recorded.pending, behind=True)
+    if recorded.desired is RunState.PAUSE:
+        progress(f"pipeline {parts.pipeline} is paused after step {recorded.next_step - 1}")
+        return Planned(None, behind=False)
+    now = parts.clock.now()
+    takes_all_there_is = until is None or until >= now
+    if until is None:
+        times: tuple[datetime, ...] = (max(now, recorded.last_time or now),)
+    else:
+        times = steps.boundaries(recorded.last_time, min(until, now), parts.limits)
+    is_rest = not times and recorded.last_time is not None
+    if is_rest:
+        # An interval that was full left rows before its last boundary: they are further steps of
+        # the same time. Mostly there are none.
+        assert recorded.last_time is not None, "is_rest says so"
+        times, takes_all_there_is = (recorded.last_time,), False
+    divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
+    interval = divided.interval
+    counts_time = until is not None and not is_rest
+    if interval is None or (interval.records == 0 and recorded.next_step > 0 and not counts_time):
+        progress(
+            f"recorded already: all up to {recorded.last_time} in steps 0..{recorded.next_step - 1}, "
+            f"version {recorded.version.number}; nothing to do"
+        )
+        return Planned(None, behind=False)
+    parts.reached(Point.PLAN_LOOKED_UP)
+    landed = record(parts, RecordInterval(interval))
+    parts.reached(Point.PLAN_RECORDED)
+    assert landed.pending is not None, "RecordInterval leaves a pending interval"
+    progress(f"{_steps(landed.pending)} recorded: {landed.pending.records:,} records")
+    return Planned(landed.pending, divided.behind)
+
+
+def _divide(
+    parts: Parts, recorded: PipelineState, times: tuple[datetime, ...], *, last_is_stable: bool
+) -> steps.Divided:
+    """Look up the offsets at the step times. The topic's id is read before and after: a topic made
+    anew in between would give offsets of another topic."""
+    before = dict(
+        zip(parts.source_names, in_parallel(parts.sources.bounds, parts.source_names), strict=True)
+    )
+    offsets = dict(
+        zip(
+            parts.source_names,
+            in_parallel(lambda s: parts.sources.offsets_at(s, times), parts.source_names),
+            strict=True,
+        )
+    )
+    after = in_parallel(parts.sources.bounds, parts.source_names)
+    for source, bounds in zip(parts.source_names, after, strict=True):
+        if bounds.topic_id != before[source].topic_id:
+            raise SourceChanged(
+                f"source {source}: topic {bounds.topic} was made anew while it was planned",
+                expected=f"topic id {before[source].topic_id}",
+                found=bounds.topic_id,
+                next_step="plan again once the topic stays",
+            )
+    return steps.divide(
+        recorded.positions,
+        before,
+        times,
+        offsets,
+        recorded.next_step,
+        parts.limits,
+        last_is_stable=last_is_stable,
+        start_at_latest=parts.sources.start_at_latest,
+    )
+
+
+# ── run ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(parts: Parts, progress: Progress) -> Committed | None:
+    """Run the pending interval as a new attempt and commit it; None where nothing is pending.
+
+    Raises AttemptLost where another attempt has landed or this one was abandoned.
+    """
+    recorded = parts.store.read(parts.pipeline)
+    interval = recorded.pending
+    if interval is None:
+        progress("no interval is pending; nothing to run")
+        return None
+    base = recorded.version
+    _interrupt_predecessors(parts, recorded, interval, progress)
+    attempt = Attempt(
+        parts.new_id(),
+        interval.first_step,
+        interval.last_step,
+        base.attempt,
+        session=parts.engine.new_session(),
+    )
+    began = record(parts, BeginAttempt(attempt))
+    # Maintenance may have swapped files of this version since it was read; from here on it cannot.
+    base = began.version
+    parts.reached(Point.RUN_BEGUN)
+    progress(
+        f"{_steps(interval)}: attempt {attempt.id} opens version {base.number} "
+        f"to make version {base.number + 1}"
+    )
+    job = IntervalJob(
+        pipeline=parts.pipeline,
+        incarnation=began.incarnation,
+        attempt=attempt.id,
+        branch=attempt.branch,
+        base_version=base.number,
+        base_tables=base.tables,
+        interval=interval,
+        layout_epoch=base.layout_epoch,
+        files=began.files,
+        variables=parts.variables,
+        catalog=parts.catalog,
+        session=attempt.session,
+    )
+    result = parts.engine.run(job, progress)
+    parts.reached(Point.RUN_APPENDED)
+    return commit(parts, attempt, base, interval, result, progress)
+
+
+def _interrupt_predecessors(
+    parts: Parts, recorded: PipelineState, interval: Interval, progress: Progress
+) -> None:
+    """A client's death does not stop its Spark jobs. The commit is fenced, so this only saves work:
+    failing to reach a dead session is no reason not to go on."""
+    for attempt in recorded.attempts:
+        if attempt.state is AttemptState.RUNNING and attempt.first_step == interval.first_step:
+            progress(f"attempt {attempt.id} did not finish; what it left running is stopped")
+            try:
+                parts.engine.interrupt(attempt.session)
+            except Unreachable as error:
+                progress(f"its session could not be reached: {error.message}")
+
+
+# ── commit ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def commit(
+    parts: Parts,
+    attempt: Attempt,
+    base: Version,
+    interval: Interval,
+    result: IntervalResult,
+    progress: Progress,
+) -> Committed:
+    """Check the attempt's branches against what it says it wrote, then compare and set the version."""
+    _check_branches(parts, attempt, base, result)
+    parts.reached(Point.COMMIT_CHECKED)
+    version = Version(
+        base.number + 1, attempt.id, interval.last_step, base.layout_epoch, result.tables
+    )
+    change = CommitVersion(version, base.attempt)
+    outcome = parts.store.apply(parts.pipeline, change)
+    if isinstance(outcome, Unknown):
+        outcome = _resolve_unknown(parts, attempt, outcome)
+    if isinstance(outcome, Rejected):
+        # Refused is certain, so nothing can read these branches any more.
+        parts.store.apply(parts.pipeline, RefuseAttempt(attempt.id))
+        raise AttemptLost(
+            f"attempt {attempt.id} at {_steps(interval)} was not committed: {outcome.reason}",
+            next_step=f"run the interval again; `lockstep steps {parts.pipeline}` shows who landed",
+        )
+    parts.reached(Point.COMMIT_LANDED)
+    settle(parts, version)
+    parts.reached(Point.COMMIT_SETTLED)
+    progress(f"{_steps(interval)}: version {version.number} is committed")
+    return _committed(parts, version, interval, result)
+
+
+def _check_branches(parts: Parts, attempt: Attempt, base: Version, result: IntervalResult) -> None:
+    """Each branch holds exactly the appends that the attempt lists, on the snapshot it opened.
+
+    Spark Connect can execute an append twice when its server restarts; such a branch is not what the
+    attempt computed, and the attempt is given up.
+    """
+
+    def check(table: str) -> str:
+        listed = [write for write in result.writes if write.table == table]
+        expected = tuple(write.write_id for write in listed)
+        found = parts.state.appended(table, attempt.branch, base.tables.get(table))
+        if found != expected:
+            return f"{table}: expected the appends {expected}, found {found}"
+        if listed and result.tables[table] != listed[-1].snapshot_id:
+            return f"{table}: the branch's head is not the snapshot that was written last"
+        return ""
+
+    tables = sorted({write.table for write in result.writes})
+    faults = [fault for fault in in_parallel(check, tables) if fault]
+    if faults:
+        parts.store.apply(parts.pipeline, AbandonAttempt(attempt.id))
+        raise AttemptLost(
+            f"attempt {attempt.id} is given up: its branches do not hold what it wrote",
+            expected="each append once",
+            found="; ".join(faults),
+            next_step="run the interval again",
+        )
+
+
+def _resolve_unknown(parts: Parts, attempt: Attempt, unknown: Unknown) -> Landed | Rejected:
+    """Unknown is resolved by a write, never by a guess: if the attempt can be abandoned, its commit
+    has not landed and never will; if it cannot, because it is committed, it has landed."""
+    ruling = parts.store.apply(parts.pipeline, AbandonAttempt(attempt.id))
+    if isinstance(ruling, Unknown):
+        raise Unreachable(
+            f"the control store does not say whether attempt {attempt.id} was committed: "
+            f"{unknown.reason}; {ruling.reason}",
+            next_step="run the interval again; the next attempt finds out",
+        )
+    if isinstance(ruling, Landed):
+        return Rejected(f"the control store did not answer ({unknown.reason})", ruling.state)
+    state = parts.store.read(parts.pipeline)
+    recorded = state.attempt(attempt.id)
+    if recorded is not None and recorded.state is AttemptState.COMMITTED:
+        return Landed(state)
+    return Rejected(ruling.reason, state)
+
+
+def settle(parts: Parts, version: Version) -> None:
+    """Pin the version's snapshots by a tag, show them on main, and drop the attempt's branch."""
+    tag = version_tag(version.number, version.attempt)
+    branch = attempt_branch(version.attempt)
+    in_parallel(
+        lambda table: parts.state.settle(table, version.tables[table], tag, drop=(branch,)),
+        sorted(version.tables),
+    )
+
+
+def _committed(
+    parts: Parts, version: Version, interval: Interval, result: IntervalResult
+) -> Committed:
+    return Committed(
+        version=version.number,
+        attempt=version.attempt,
+        first_step=interval.first_step,
+        last_step=interval.last_step,
+        records=interval.records,
+        changes={view: result.records(table) for view, table in parts.outboxes.items()},
+        errors={name: result.records(errors_table(name)) for name in parts.source_names},
+        seconds=result.seconds,
+    )
+
+
+# ── publish ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def publish(parts: Parts, progress: Progress) -> Published:
+    """Move every sink to the newest version's last step.
+
+    The intent is recorded before the first row goes out; afterwards the sink's own marker is what is
+    recorded, so that a second publish after a crash finds out by reading the sink.
+    """
+    recorded = parts.store.read(parts.pipeline)
+    version = recorded.version
+    targets = tuple(
+        SinkTarget(sink.name, sink.view, sink.provider, sink.published_step + 1, version.last_step)
+        for sink in recorded.sinks
+        if sink.published_step < version.last_step
+    )
+    if version.number == 0 or not targets:
+        progress(f"every sink is at step {version.last_step}; nothing to publish")
+        return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
+    # A run that died right after its commit has not pinned the version yet.
+    settle(parts, version)
+    for target in targets:
+        record(parts, IntendPublish(target.name, target.first_step, target.last_step))
+    parts.reached(Point.PUBLISH_INTENDED)
+    job = PublishJob(
+        pipeline=parts.pipeline,
+        incarnation=recorded.incarnation,
+        version=version.number,
+        last_step=version.last_step,
+        tables=version.tables,
+        sinks=targets,
+        files=recorded.files,
+        variables=parts.variables,
+        catalog=parts.catalog,
+        step_times=_step_times(parts, targets),
+    )
+    result = parts.engine.publish(job, progress)
+    parts.reached(Point.PUBLISH_MOVED)
+    for target in targets:
+        marker = result.markers[target.name]
+        if marker < target.last_step:
+            raise StateDiverged(
+                f"sink {target.name} was published to step {target.last_step}, but its marker says "
+                f"{marker}",
+                next_step="publish again; if this stays, somebody else writes to that sink",
+            )
+        record(parts, RecordPublished(target.name, target.last_step))
+    parts.reached(Point.PUBLISH_RECORDED)
+    progress(
+        f"published to step {version.last_step}: "
+        + ", ".join(f"{name} {rows:,} rows" for name, rows in sorted(result.rows.items()))
+    )
+    return Published(result.markers, result.rows, result.seconds)
+
+
+def _step_times(parts: Parts, targets: tuple[SinkTarget, ...]) -> Mapping[int, int]:
+    """Only messages carry a step's time."""
+    wanted = [target for target in targets if target.provider == "kafka"]
+    if not wanted:
+        return {}
+    first, last = min(t.first_step for t in wanted), max(t.last_step for t in wanted)
+    divisions = parts.store.divisions(parts.pipeline, first, last)
+    return {division.step: round(division.time.timestamp() * 1000) for division in divisions}
+
+
+# ── helpers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(parts: Parts, change: Change) -> PipelineState:
+    """Apply a change that this run needs; a refusal here means that another run has moved on."""
+    outcome = parts.store.apply(parts.pipeline, change)
+    match outcome:
+        case Landed(state):
+            return state
+        case Rejected(reason, _):
+            raise AttemptLost(
+                f"{type(change).__name__} was refused: {reason}",
+                next_step="run again: it starts from what is recorded",
+            )
+        case Unknown(reason):
+            raise Unreachable(
+                f"the control store does not say whether {type(change).__name__} landed: {reason}",
+                next_step="run again: it starts from what is recorded",
+            )
+
+
+def _steps(interval: Interval) -> str:
+    return f"steps {interval.first_step}..{interval.last_step}"

@@ -1,0 +1,157 @@
+"""What the control side asks of the engine and what comes back: values that are written as JSON.
+
+The engine knows nothing of stores, leases or Airflow: an `IntervalJob` holds everything that the
+result may depend on, so that the same job gives the same rows wherever it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lockstep.control.model import Interval
+from lockstep.sql.circuit import ProjectFiles
+
+__all__ = [
+    "CatalogSettings",
+    "IntervalJob",
+    "IntervalResult",
+    "MergeJob",
+    "MergeTable",
+    "PublishJob",
+    "PublishResult",
+    "SinkTarget",
+    "TableWrite",
+]
+
+
+@dataclass(frozen=True)
+class CatalogSettings:
+    """An Iceberg catalog and the database in it.
+
+    `spark` are the properties below `spark.sql.catalog.<name>.`; `pyiceberg` those that
+    `pyiceberg.catalog.load_catalog` takes. Both mean the same tables.
+    """
+
+    name: str
+    database: str
+    spark: Mapping[str, str] = field(hash=False)
+    pyiceberg: Mapping[str, str] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class IntervalJob:
+    """One attempt at one interval: read these ranges, from this version, append to this branch.
+
+    `base_tables` maps table names to the snapshot ids of the version opened; a table that is not in
+    it is new. `variables` fill `${...}` in the project's files. `session` is the Connect session id
+    that the attempt has recorded, '' under spark-submit.
+    """
+
+    pipeline: str
+    incarnation: str
+    attempt: str
+    branch: str
+    base_version: int
+    base_tables: Mapping[str, int] = field(hash=False)
+    interval: Interval
+    layout_epoch: int
+    files: ProjectFiles
+    variables: Mapping[str, str] = field(hash=False)
+    catalog: CatalogSettings
+    session: str = ""
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One append to the attempt's branch of a table.
+
+    `write_id` stands in the snapshot's summary as `lockstep.write`; `records` is what was added.
+    """
+
+    table: str
+    write_id: str
+    snapshot_id: int
+    records: int
+
+
+@dataclass(frozen=True)
+class IntervalResult:
+    """What an attempt has appended: the commit checks the branches against it.
+
+    Every table of the circuit is in `tables` (all that version v+1 shall name), mapped to the
+    snapshot at the head of the attempt's branch; `writes` are the appends that this attempt made.
+    `seconds` are times per part, for the task log.
+    """
+
+    tables: Mapping[str, int] = field(hash=False)
+    writes: tuple[TableWrite, ...]
+    seconds: Mapping[str, float] = field(hash=False)
+
+    def records(self, table: str) -> int:
+        """Rows that were added to a table."""
+        return sum(write.records for write in self.writes if write.table == table)
+
+
+@dataclass(frozen=True)
+class SinkTarget:
+    """One sink to move: provider 'iceberg' (the view `name`) or 'kafka'."""
+
+    name: str
+    view: str
+    provider: str
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class PublishJob:
+    """Move sinks forward through the committed outbox, to `last_step` of a recorded version.
+
+    `step_times` are the steps' times in milliseconds since the epoch, where a Kafka sink may ask.
+    """
+
+    pipeline: str
+    incarnation: str
+    version: int
+    last_step: int
+    tables: Mapping[str, int] = field(hash=False)
+    sinks: tuple[SinkTarget, ...]
+    files: ProjectFiles
+    variables: Mapping[str, str] = field(hash=False)
+    catalog: CatalogSettings
+    step_times: Mapping[int, int] = field(hash=False, default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """Where each sink's own marker stands now, rows sent, and times per sink."""
+
+    markers: Mapping[str, int] = field(hash=False)
+    rows: Mapping[str, int] = field(hash=False)
+    seconds: Mapping[str, float] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class MergeTable:
+    """A trace whose branch has been narrowed to the files that are to be merged.
+
+    `snapshot_id` is what to read, `records` how many rows stand there.
+    """
+
+    table: str
+    snapshot_id: int
+    records: int
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """Merge rows of traces: read each narrowed snapshot, append the merged rows to `branch`."""
+
+    pipeline: str
+    incarnation: str
+    branch: str
+    tables: tuple[MergeTable, ...]
+    files: ProjectFiles
+    variables: Mapping[str, str] = field(hash=False)
+    catalog: CatalogSettings

@@ -1,0 +1,123 @@
+"""How long steps and intervals are, and how many rows they hold: read from a project's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lockstep.errors import WrongUse
+
+__all__ = ["StepLimits"]
+
+_UNIT_MILLISECONDS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_COUNT = re.compile(r"\d+(?:_\d+)*")
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """The limits of one interval; rows are counted as offsets, which is an upper bound.
+
+    Raises WrongUse where they do not fit together, naming the key of the configuration.
+    """
+
+    step_seconds: float = 10.0
+    steps_per_interval: int = 1_000
+    rows_per_step: int = 1_000_000
+    rows_per_interval: int = 20_000_000
+    interval_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for key, seconds in (
+            ("lockstep.step", self.step_seconds),
+            ("lockstep.interval", self.interval_seconds),
+        ):
+            if seconds * 1000 < 1 or round(seconds * 1000) / 1000 != seconds:
+                raise _wrong(key, "a duration of whole milliseconds, at least 1 ms", f"{seconds} s")
+        for key, count in (
+            ("lockstep.steps_per_interval", self.steps_per_interval),
+            ("lockstep.rows_per_step", self.rows_per_step),
+            ("lockstep.rows_per_interval", self.rows_per_interval),
+        ):
+            if count < 1:
+                raise _wrong(key, "a whole number of at least 1", str(count))
+        if self.step_seconds > self.interval_seconds:
+            raise _wrong(
+                "lockstep.step",
+                f"at most lockstep.interval, {self.interval_seconds:g} s",
+                f"{self.step_seconds:g} s",
+            )
+        if self.rows_per_step > self.rows_per_interval:
+            raise _wrong(
+                "lockstep.rows_per_step",
+                f"at most lockstep.rows_per_interval, {self.rows_per_interval}",
+                str(self.rows_per_step),
+            )
+
+    @property
+    def step_milliseconds(self) -> int:
+        return round(self.step_seconds * 1000)
+
+    @property
+    def interval_milliseconds(self) -> int:
+        return round(self.interval_seconds * 1000)
+
+    @staticmethod
+    def from_configuration(configuration: Mapping[str, str]) -> StepLimits:
+        """Read the `lockstep.*` keys; absent ones have their defaults. Raises WrongUse."""
+        default = StepLimits()
+
+        def seconds(key: str, otherwise: float) -> float:
+            text = configuration.get(key)
+            return otherwise if text is None else _seconds(key, str(text))
+
+        def count(key: str, otherwise: int) -> int:
+            text = configuration.get(key)
+            return otherwise if text is None else _count(key, str(text))
+
+        rows_per_interval = count("lockstep.rows_per_interval", default.rows_per_interval)
+        interval_seconds = seconds("lockstep.interval", default.interval_seconds)
+        # A default gives way to what was written: only two written values can contradict.
+        return StepLimits(
+            step_seconds=seconds("lockstep.step", min(default.step_seconds, interval_seconds)),
+            steps_per_interval=count("lockstep.steps_per_interval", default.steps_per_interval),
+            rows_per_step=count(
+                "lockstep.rows_per_step", min(default.rows_per_step, rows_per_interval)
+            ),
+            rows_per_interval=rows_per_interval,
+            interval_seconds=interval_seconds,
+        )
+
+
+def _seconds(key: str, text: str) -> float:
+    expected = "a duration such as '10 seconds', '1 minute', '500 ms', or a number of seconds"
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNIT_MILLISECONDS:
+        raise _wrong(key, expected, f"'{text}'")
+    milliseconds = Fraction(match[1]) * _UNIT_MILLISECONDS[match[2]]
+    if milliseconds.denominator != 1 or milliseconds < 1:
+        raise _wrong(key, "a duration of whole milliseconds, at least 1 ms", f"'{text}'")
+    return int(milliseconds) / 1000
+
+
+def _count(key: str, text: str) -> int:
+    if _COUNT.fullmatch(text.strip()) is None:
+        raise _wrong(key, "a whole number such as 1000000", f"'{text}'")
+    return int(text.strip().replace("_", ""))
+
+
+def _wrong(key: str, expected: str, found: str) -> WrongUse:
+    return WrongUse(
+        f"configuration key {key} has a value that cannot be used",
+        expected=expected,
+        found=found,
+        next_step=f"correct {key} under `configuration:` in spark-pipeline.yml",
+    )

@@ -1,0 +1,178 @@
+"""Maintenance: what keeps a pipeline small without ever holding up an interval.
+
+Versions beyond those kept are trimmed, branches of dead attempts are swept, and files of traces are
+merged. A merge reads files of the newest version and lands by compare and set on that version's row:
+same version, same step, other snapshots. If an interval commits first, only the swap of files is made
+anew, as traces are append-only and the files that were read are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.control.changes import ForgetAttempts, Landed, SwapSnapshots, TrimSteps, TrimVersions
+from lockstep.control.compaction import files_to_merge
+from lockstep.control.interval import Parts, record, settle
+from lockstep.control.job import MergeJob, MergeTable
+from lockstep.control.model import AttemptState, PipelineState
+from lockstep.control.ports import Progress
+from lockstep.control.reports import Maintained
+from lockstep.errors import StateDiverged
+from lockstep.ids import is_trace, merge_branch, swap_branch, version_tag
+from lockstep.threads import in_parallel
+
+__all__ = ["maintain"]
+
+SWAP_TRIES = 20
+SWAP_WAIT_SECONDS = 3.0
+
+
+def maintain(parts: Parts, progress: Progress) -> Maintained:
+    """Merge files, trim versions, sweep branches; each safe to start twice and to kill anywhere."""
+    merged = _merge(parts, progress)
+    before = parts.store.read(parts.pipeline)
+    after = record(parts, TrimVersions(parts.retain_versions))
+    kept = {version.attempt for version in after.versions}
+    trimmed = [version for version in before.versions if version.attempt not in kept]
+    dead = [
+        attempt
+        for attempt in after.attempts
+        if attempt.state in (AttemptState.REFUSED, AttemptState.ABANDONED)
+    ]
+    names = [version_tag(version.number, version.attempt) for version in trimmed]
+    names += [attempt.branch for attempt in dead]
+    if names:
+        in_parallel(lambda table: parts.state.drop_refs(table, names), parts.state.tables())
+    over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
+    forgotten = tuple(attempt.id for attempt in (*dead, *over))
+    if forgotten:
+        record(parts, ForgetAttempts(forgotten))
+    oldest_needed = _oldest_needed_step(after)
+    if oldest_needed > after.oldest_step:
+        record(parts, TrimSteps(oldest_needed))
+    done = {
+        "files merged": merged,
+        "versions trimmed": len(trimmed),
+        "branches dropped": len(dead),
+        "steps trimmed": max(0, oldest_needed - after.oldest_step),
+    }
+    progress(", ".join(f"{count} {kind}" for kind, count in done.items()))
+    return Maintained(done)
+
+
+def _oldest_needed_step(state: PipelineState) -> int:
+    """The first step whose division somebody may still ask for: that at which the oldest version kept
+    stands, or the slowest sink. Older ones stay in the Iceberg table `_steps`, with the output that
+    rests on them."""
+    sinks = [sink.published_step for sink in state.sinks]
+    return max(0, min([state.versions[0].last_step, *sinks]))
+
+
+# ── merging files ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """What is merged: per trace the files that go out and the snapshot whose files come in."""
+
+    removed: Mapping[str, tuple[str, ...]]
+    merged: Mapping[str, int]
+
+
+def _merge(parts: Parts, progress: Progress) -> int:
+    """Merge the files of full levels; returns how many went out."""
+    recorded = parts.store.read(parts.pipeline)
+    version = recorded.version
+    traces = sorted(table for table in version.tables if is_trace(table))
+    chosen = dict(
+        zip(
+            traces,
+            in_parallel(
+                lambda table: files_to_merge(parts.files.data_files(table, version.tables[table])),
+                traces,
+            ),
+            strict=True,
+        )
+    )
+    chosen = {table: files for table, files in chosen.items() if files}
+    if not chosen:
+        return 0
+    removed = {table: tuple(file.path for file in files) for table, files in chosen.items()}
+    branch = merge_branch(parts.new_id())
+    try:
+        narrowed = in_parallel(
+            lambda table: MergeTable(
+                table,
+                parts.files.narrow(table, branch, version.tables[table], removed[table]),
+                sum(file.records for file in chosen[table]),
+            ),
+            sorted(chosen),
+        )
+        job = MergeJob(
+            pipeline=parts.pipeline,
+            incarnation=recorded.incarnation,
+            branch=branch,
+            tables=tuple(narrowed),
+            files=recorded.files,
+            variables=parts.variables,
+            catalog=parts.catalog,
+        )
+        merge = _Merge(removed, parts.engine.merge(job, progress))
+        landed = _land(parts, merge, progress)
+    finally:
+        # The swapped snapshot holds the merged files by now, or nothing does.
+        in_parallel(lambda table: parts.state.drop_refs(table, [branch]), sorted(chosen))
+    return sum(map(len, removed.values())) if landed else 0
+
+
+def _land(parts: Parts, merge: _Merge, progress: Progress) -> bool:
+    """Swap on the newest version until no interval is in the way; False where it never was free."""
+    for _ in range(SWAP_TRIES):
+        state = parts.store.read(parts.pipeline)
+        if state.pending is None and _swap(parts, state, merge):
+            return True
+        parts.clock.sleep(SWAP_WAIT_SECONDS)
+    progress("intervals follow each other too closely; files are merged next time")
+    return False
+
+
+def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
+    version = state.version
+    branch = swap_branch(parts.new_id())
+    summary = {
+        "lockstep.merge": branch,
+        "lockstep.incarnation": state.incarnation,
+        "lockstep.version": str(version.number),
+        "lockstep.step": str(version.last_step),
+    }
+
+    def swap(table: str) -> int:
+        return parts.files.swap(
+            table,
+            branch,
+            version.tables[table],
+            merge.removed[table],
+            merge.merged[table],
+            summary,
+        )
+
+    tables = sorted(merge.removed)
+    try:
+        replacement = dict(zip(tables, in_parallel(swap, tables), strict=True))
+        change = SwapSnapshots(
+            version.number,
+            version.attempt,
+            {table: version.tables[table] for table in tables},
+            replacement,
+        )
+        outcome = parts.store.apply(parts.pipeline, change)
+        if not isinstance(outcome, Landed):
+            return False
+        settle(parts, outcome.state.version)
+        return True
+    except StateDiverged:
+        # Another maintenance has merged the same files: nothing is left to do for this one.
+        return False
+    finally:
+        in_parallel(lambda table: parts.state.drop_refs(table, [branch]), tables)

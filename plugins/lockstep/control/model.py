@@ -1,0 +1,236 @@
+"""The values that the control side decides with: pure data, no input or output.
+
+Words are those of the design, section 1: step, interval, division, version, attempt. Times are UTC
+and carry milliseconds, which is what Kafka records carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from lockstep.ids import attempt_branch
+from lockstep.sql.circuit import ProjectFiles
+
+__all__ = [
+    "Attempt",
+    "AttemptState",
+    "Division",
+    "Intent",
+    "Interval",
+    "Lease",
+    "OffsetRange",
+    "PipelineState",
+    "RunState",
+    "SinkState",
+    "SourceSlice",
+    "Version",
+]
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """Offsets start <= o < end of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(
+                f"partition {self.partition}: offsets {self.start} to {self.end} are no range"
+            )
+
+    @property
+    def records(self) -> int:
+        """How many offsets the range spans: an upper bound of its records."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class SourceSlice:
+    """What one step reads of one source: a range of every known partition, empty ranges too."""
+
+    source: str
+    topic: str
+    topic_id: str
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True)
+class Division:
+    """The input of one step, fixed once recorded; `time` is the step's now()."""
+
+    step: int
+    time: datetime
+    slices: tuple[SourceSlice, ...]
+
+    @property
+    def records(self) -> int:
+        """How many offsets the step spans over all sources and partitions."""
+        return sum(r.records for slice_ in self.slices for r in slice_.ranges)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Steps first..last, one job, version v to v+1. Named by (incarnation, first step)."""
+
+    divisions: tuple[Division, ...]
+
+    def __post_init__(self) -> None:
+        if not self.divisions:
+            raise ValueError("an interval has at least one step")
+        for before, after in zip(self.divisions, self.divisions[1:], strict=False):
+            if after.step != before.step + 1 or after.time < before.time:
+                raise ValueError(
+                    f"step {after.step} at {after.time} cannot follow {before.step} at "
+                    f"{before.time}: steps have no gaps and times do not go back"
+                )
+
+    @property
+    def first_step(self) -> int:
+        return self.divisions[0].step
+
+    @property
+    def last_step(self) -> int:
+        return self.divisions[-1].step
+
+    @property
+    def records(self) -> int:
+        return sum(division.records for division in self.divisions)
+
+
+@dataclass(frozen=True)
+class Version:
+    """One consistent cut through all tables: the snapshot of each, after `last_step`.
+
+    `tables` maps a table's name (without catalog and database) to its Iceberg snapshot id. Version 0
+    is empty: no tables, last step -1, attempt ''.
+    """
+
+    number: int
+    attempt: str
+    last_step: int
+    layout_epoch: int
+    tables: Mapping[str, int] = field(hash=False)
+
+    @staticmethod
+    def zero() -> Version:
+        """The version before the first interval."""
+        return Version(0, "", -1, 0, {})
+
+
+class AttemptState(Enum):
+    """The life of an attempt.
+
+    ::
+
+        RUNNING ──► COMMITTED     its version row landed
+           │  └──► REFUSED        its commit was refused: another attempt had landed
+           └─────► ABANDONED      somebody else ruled that it shall never commit
+
+    RUNNING remains until one of the three is recorded; the three are final. Its branches may be
+    deleted only in REFUSED and ABANDONED.
+    """
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at the interval that starts at `first_step`, from the version made by `base`.
+
+    `base` is the attempt id of the version it opened ('' for version 0). `session` is the Spark
+    Connect session id under which its jobs run, '' under spark-submit: what a successor interrupts.
+    """
+
+    id: str
+    first_step: int
+    last_step: int
+    base: str
+    state: AttemptState = AttemptState.RUNNING
+    session: str = ""
+
+    @property
+    def branch(self) -> str:
+        """The Iceberg branch that it writes to, on every table."""
+        return attempt_branch(self.id)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Steps first..last are being published to a sink; recorded before the first row goes out."""
+
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """How far a sink is, as the store knows; the sink's own marker decides.
+
+    `name` is the view's name for its Iceberg view, the sink's name for a Kafka sink.
+    """
+
+    name: str
+    view: str
+    provider: str
+    published_step: int = -1
+    intent: Intent | None = None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who may work on a pipeline's intervals, until `expires` unless renewed."""
+
+    holder: str
+    expires: datetime
+
+
+class RunState(Enum):
+    """Desired state of a pipeline (seed 000): RUN, or PAUSE at the next step boundary."""
+
+    RUN = "run"
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True)
+class PipelineState:
+    """All that decisions about a pipeline are made from; the store reads it as one consistent value.
+
+    `pending` is the recorded interval beyond the newest version, if there is one. `versions` are
+    those kept, oldest first, never empty (version zero stands alone at first). `last_time` is the
+    time of the newest recorded step, and `positions` the end offsets reached by recorded steps:
+    source -> slice whose ranges are (partition, first offset ever, next offset). `revision` rises
+    with each change. Divisions of steps before `oldest_step` are trimmed.
+    """
+
+    name: str
+    incarnation: str
+    revision: int
+    files: ProjectFiles
+    desired: RunState = RunState.RUN
+    lease: Lease | None = None
+    next_step: int = 0
+    last_time: datetime | None = None
+    positions: tuple[SourceSlice, ...] = ()
+    pending: Interval | None = None
+    versions: tuple[Version, ...] = (Version.zero(),)
+    attempts: tuple[Attempt, ...] = ()
+    sinks: tuple[SinkState, ...] = ()
+    oldest_step: int = 0
+
+    @property
+    def version(self) -> Version:
+        """The newest version."""
+        return self.versions[-1]
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        """The attempt of that id, if it is still on record."""
+        return next((a for a in self.attempts if a.id == attempt_id), None)

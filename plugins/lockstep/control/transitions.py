@@ -1,0 +1,466 @@
+"""What a change does to a pipeline's recorded state: one pure function over the union of changes.
+
+The law: `apply` gives the state in which the change has happened, or raises `Precondition`. It
+never looks at a clock, a table or a broker, so that every store, and the model that tests the
+stores, decides alike. A change that has already landed exactly as asked gives back the state as it
+is (the same object, the same revision): that is what makes it safe to send a change again after an
+unknown outcome. The design, sections 2 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from lockstep.control.changes import (
+    AbandonAttempt,
+    BeginAttempt,
+    Change,
+    CommitVersion,
+    Deploy,
+    ForgetAttempts,
+    IntendPublish,
+    RecordInterval,
+    RecordPublished,
+    RefuseAttempt,
+    ReleaseLease,
+    SetDesired,
+    SwapSnapshots,
+    TakeLease,
+    TrimSteps,
+    TrimVersions,
+)
+from lockstep.control.model import (
+    Attempt,
+    AttemptState,
+    Intent,
+    Lease,
+    PipelineState,
+    SinkState,
+)
+from lockstep.control.positions import positions_after
+from lockstep.control.preconditions import Precondition, check_moment, check_unique, require
+
+__all__ = ["Precondition", "apply"]
+
+
+def apply(state: PipelineState | None, change: Change, *, name: str = "") -> PipelineState:
+    """The state after the change; `state` itself where the change has already happened.
+
+    `name` is the pipeline's, and is used by its first deploy alone (`state` is None before that).
+    Raises Precondition. The revision is one more wherever anything changed.
+    """
+    if state is None:
+        if not isinstance(change, Deploy):
+            raise Precondition(f"no pipeline {name} is deployed, so nothing about it can change")
+        return _first_deploy(name, change)
+    after = _changed(state, change)
+    return state if after is state else replace(after, revision=state.revision + 1)
+
+
+def _changed(state: PipelineState, change: Change) -> PipelineState:  # noqa: PLR0912 - a case each
+    match change:
+        case Deploy():
+            return _deploy_again(state, change)
+        case SetDesired(desired):
+            return state if state.desired is desired else replace(state, desired=desired)
+        case TakeLease():
+            return _take_lease(state, change)
+        case ReleaseLease(holder):
+            held = state.lease is not None and state.lease.holder == holder
+            return replace(state, lease=None) if held else state
+        case RecordInterval():
+            return _record_interval(state, change)
+        case BeginAttempt(attempt):
+            return _begin_attempt(state, attempt)
+        case CommitVersion():
+            return _commit_version(state, change)
+        case AbandonAttempt(attempt_id):
+            return _end_attempt(state, attempt_id, AttemptState.ABANDONED)
+        case RefuseAttempt(attempt_id):
+            return _end_attempt(state, attempt_id, AttemptState.REFUSED)
+        case ForgetAttempts(attempt_ids):
+            return _forget_attempts(state, attempt_ids)
+        case IntendPublish():
+            return _intend_publish(state, change)
+        case RecordPublished():
+            return _record_published(state, change)
+        case SwapSnapshots():
+            return _swap_snapshots(state, change)
+        case TrimVersions(retain):
+            require(retain >= 2, lambda: f"at least 2 versions are kept, not {retain}")
+            kept = state.versions[-retain:]
+            return state if kept == state.versions else replace(state, versions=kept)
+        case TrimSteps(first_kept):
+            return _trim_steps(state, first_kept)
+        case _:
+            assert_never(change)
+
+
+# Deploys, leases
+
+
+def _first_deploy(name: str, change: Deploy) -> PipelineState:
+    require(bool(name), lambda: "a pipeline needs a name")
+    require(bool(change.incarnation), lambda: f"the first deploy of {name} needs an incarnation")
+    empty = PipelineState(name=name, incarnation=change.incarnation, revision=1, files=change.files)
+    return replace(empty, sinks=_sinks_after(empty, change))
+
+
+def _deploy_again(state: PipelineState, change: Deploy) -> PipelineState:
+    sinks = _sinks_after(state, change)
+    positions = state.positions
+    if change.sources is not None:
+        kept_names = frozenset(change.sources)
+        positions = tuple(slice_ for slice_ in positions if slice_.source in kept_names)
+    if (state.files, state.sinks, state.positions) == (change.files, sinks, positions):
+        return state
+    return replace(state, files=change.files, sinks=sinks, positions=positions)
+
+
+def _sinks_after(state: PipelineState, change: Deploy) -> tuple[SinkState, ...]:
+    """The sinks of the change in its order: known ones with their progress, new ones as given."""
+    check_unique("sink", (sink.name for sink in change.sinks))
+    known = {sink.name: sink for sink in state.sinks}
+    last_step = state.version.last_step
+    sinks = []
+    for sink in change.sinks:
+        before = known.get(sink.name)
+        if before is None:
+            if sink.intent is not None or not -1 <= sink.published_step <= last_step:
+                raise Precondition(
+                    f"new sink {sink.name} enters between step -1 and the last committed step "
+                    f"{last_step}, without an intent, not at step {sink.published_step}"
+                )
+        elif (before.view, before.provider) != (sink.view, sink.provider):
+            raise Precondition(
+                f"sink {sink.name} publishes view {before.view} to {before.provider} by the "
+                f"record, the deploy says view {sink.view} to {sink.provider}: give it another name"
+            )
+        sinks.append(sink if before is None else before)
+    return tuple(sinks)
+
+
+def _take_lease(state: PipelineState, change: TakeLease) -> PipelineState:
+    require(bool(change.holder), lambda: "a lease needs a holder")
+    check_moment("the time of the lease", change.now)
+    check_moment("the end of the lease", change.expires)
+    require(
+        change.expires > change.now,
+        lambda: f"a lease ends after {change.now}, not at {change.expires}",
+    )
+    lease = state.lease
+    if lease is None or lease.expires <= change.now:
+        return replace(state, lease=Lease(change.holder, change.expires))
+    require(
+        lease.holder == change.holder,
+        lambda: f"the lease is held by {lease.holder} until {lease.expires}, now is {change.now}",
+    )
+    # A renewal that arrives late must not shorten what a later one has given.
+    if change.expires <= lease.expires:
+        return state
+    return replace(state, lease=replace(lease, expires=change.expires))
+
+
+# Intervals
+
+
+def _record_interval(state: PipelineState, change: RecordInterval) -> PipelineState:
+    interval = change.interval
+    pending = state.pending
+    if pending is not None:
+        if pending == interval:
+            return state
+        raise Precondition(
+            f"steps {pending.first_step} to {pending.last_step} are pending with a division of "
+            f"their own, so {interval.first_step} to {interval.last_step} cannot be recorded"
+        )
+    require(
+        interval.first_step == state.next_step,
+        lambda: f"the next step is {state.next_step}, the interval starts at {interval.first_step}",
+    )
+    if state.last_time is not None:
+        check_moment("the time of the interval", interval.divisions[0].time)
+        require(
+            interval.divisions[0].time >= state.last_time,
+            lambda: (
+                f"the last recorded step is of {state.last_time}, step {interval.first_step} "
+                f"cannot be of {interval.divisions[0].time}, which is before it"
+            ),
+        )
+    positions = state.positions
+    for division in interval.divisions:
+        positions = positions_after(positions, division)
+    return replace(
+        state,
+        pending=interval,
+        next_step=interval.last_step + 1,
+        last_time=interval.divisions[-1].time,
+        positions=positions,
+    )
+
+
+def _trim_steps(state: PipelineState, first_kept: int) -> PipelineState:
+    if first_kept <= state.oldest_step:
+        return state
+    oldest = state.versions[0]
+    require(
+        first_kept <= oldest.last_step + 1,
+        lambda: (
+            f"steps from {oldest.last_step + 1} on are kept, because version {oldest.number} can "
+            f"still be opened and run from there; trimming up to {first_kept} would lose them"
+        ),
+    )
+    for sink in state.sinks:
+        if first_kept > sink.published_step + 1:
+            raise Precondition(
+                f"steps from {sink.published_step + 1} on are kept for sink {sink.name}, which has "
+                f"not published them; trimming up to {first_kept} would lose them"
+            )
+    return replace(state, oldest_step=first_kept)
+
+
+# Attempts and versions
+
+
+def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
+    require(
+        bool(attempt.id) and attempt.state is AttemptState.RUNNING,
+        lambda: (
+            f"an attempt begins with an id and running, not '{attempt.id}' {attempt.state.value}"
+        ),
+    )
+    recorded = state.attempt(attempt.id)
+    if recorded == attempt:
+        return state
+    require(
+        recorded is None,
+        lambda: (
+            f"an attempt's id is used once; {attempt.id} is {_found(state, attempt.id)} already"
+        ),
+    )
+    for version in state.versions:
+        if version.attempt == attempt.id:
+            raise Precondition(
+                f"an attempt's id is used once; {attempt.id} has made version {version.number}"
+            )
+    pending = state.pending
+    if pending is None:
+        raise Precondition(
+            f"no interval is pending, attempt {attempt.id} is at steps {attempt.first_step} to "
+            f"{attempt.last_step}"
+        )
+    require(
+        (attempt.first_step, attempt.last_step) == (pending.first_step, pending.last_step),
+        lambda: (
+            f"steps {pending.first_step} to {pending.last_step} are pending, attempt {attempt.id} "
+            f"is at {attempt.first_step} to {attempt.last_step}"
+        ),
+    )
+    _check_base(state, attempt.base)
+    others = tuple(
+        replace(other, state=AttemptState.ABANDONED)
+        if other.state is AttemptState.RUNNING
+        else other
+        for other in state.attempts
+    )
+    return replace(state, attempts=(*others, attempt))
+
+
+def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineState:
+    version, newest, pending = change.version, state.version, state.pending
+    recorded = next((v for v in state.versions if v.attempt == version.attempt != ""), None)
+    if recorded is not None:
+        if recorded == version:
+            return state
+        raise Precondition(
+            f"attempt {version.attempt} has committed version {recorded.number} already, up to "
+            f"step {recorded.last_step}, and not with the content asked for now"
+        )
+    attempt = state.attempt(version.attempt)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        raise Precondition(
+            f"only a running attempt commits; attempt {version.attempt} is "
+            f"{_found(state, version.attempt)}"
+        )
+    require(
+        attempt.base == change.base,
+        lambda: (
+            f"attempt {attempt.id} opened the version made by {_maker(attempt.base)}, "
+            f"the commit says {_maker(change.base)}"
+        ),
+    )
+    _check_base(state, change.base)
+    require(
+        version.number == newest.number + 1,
+        lambda: f"the next version is {newest.number + 1}, the commit says {version.number}",
+    )
+    require(
+        version.layout_epoch >= newest.layout_epoch,
+        lambda: (
+            f"version {newest.number} has layout epoch {newest.layout_epoch}, the commit goes back "
+            f"to {version.layout_epoch}"
+        ),
+    )
+    # A running attempt is one at the pending interval: begun on it, and ended when it commits.
+    require(
+        pending is not None and version.last_step == pending.last_step,
+        lambda: (
+            f"the pending interval ends at step {attempt.last_step}, the commit says "
+            f"{version.last_step}"
+        ),
+    )
+    return replace(
+        state,
+        versions=(*state.versions, replace(version, tables=dict(version.tables))),
+        attempts=_with_state(state, attempt.id, AttemptState.COMMITTED),
+        pending=None,
+    )
+
+
+def _check_base(state: PipelineState, base: str) -> None:
+    newest = state.version
+    require(
+        newest.attempt == base,
+        lambda: (
+            f"the newest version is {newest.number}, made by {_maker(newest.attempt)}, "
+            f"not the one made by {_maker(base)}"
+        ),
+    )
+
+
+def _end_attempt(state: PipelineState, attempt_id: str, end: AttemptState) -> PipelineState:
+    attempt = state.attempt(attempt_id)
+    if attempt is not None and attempt.state is end:
+        return state
+    require(
+        attempt is not None and attempt.state is AttemptState.RUNNING,
+        lambda: (
+            f"only a running attempt becomes {end.value}; attempt {attempt_id} is "
+            f"{_found(state, attempt_id)}"
+        ),
+    )
+    return replace(state, attempts=_with_state(state, attempt_id, end))
+
+
+def _forget_attempts(state: PipelineState, attempt_ids: tuple[str, ...]) -> PipelineState:
+    gone = [attempt for attempt in state.attempts if attempt.id in attempt_ids]
+    for attempt in gone:
+        if attempt.state is AttemptState.RUNNING:
+            raise Precondition(f"attempt {attempt.id} is running; only an ended one is forgotten")
+    if not gone:
+        return state
+    return replace(state, attempts=tuple(a for a in state.attempts if a not in gone))
+
+
+def _swap_snapshots(state: PipelineState, change: SwapSnapshots) -> PipelineState:
+    newest = state.version
+    require(
+        (newest.number, newest.attempt) == (change.number, change.attempt),
+        lambda: (
+            f"the newest version is {newest.number}, made by {_maker(newest.attempt)}; the swap is "
+            f"for {change.number}, made by {_maker(change.attempt)}"
+        ),
+    )
+    require(
+        change.expected.keys() == change.replacement.keys(),
+        lambda: (
+            f"a swap replaces exactly the tables that it expects: it expects "
+            f"{', '.join(sorted(change.expected))}, and replaces "
+            f"{', '.join(sorted(change.replacement))}"
+        ),
+    )
+    held = {table: newest.tables.get(table) for table in change.expected}
+    if held == dict(change.replacement):
+        return state
+    for table, snapshot_id in sorted(change.expected.items()):
+        if held[table] != snapshot_id:
+            raise Precondition(
+                f"version {newest.number} holds snapshot {held[table]} of {table}, "
+                f"the swap expects {snapshot_id}"
+            )
+    swapped = replace(newest, tables={**newest.tables, **change.replacement})
+    return replace(state, versions=(*state.versions[:-1], swapped))
+
+
+# Sinks
+
+
+def _intend_publish(state: PipelineState, change: IntendPublish) -> PipelineState:
+    sink = _sink(state, change.sink)
+    intent = Intent(change.first_step, change.last_step)
+    require(
+        intent.first_step == sink.published_step + 1 and intent.last_step >= intent.first_step,
+        lambda: (
+            f"sink {sink.name} is at step {sink.published_step}, so steps {intent.first_step} to "
+            f"{intent.last_step} are not the next to publish"
+        ),
+    )
+    last_step = state.version.last_step
+    require(
+        intent.last_step <= last_step,
+        lambda: (
+            f"version {state.version.number} ends at step {last_step}, so sink {sink.name} cannot "
+            f"publish up to {intent.last_step}"
+        ),
+    )
+    if sink.intent == intent:
+        return state
+    require(
+        sink.intent is None or sink.intent.last_step <= intent.last_step,
+        lambda: (
+            f"sink {sink.name} has an open intent up to step "
+            f"{sink.intent.last_step if sink.intent else ''}, rows of which may be out; it cannot "
+            f"shrink to {intent.last_step}"
+        ),
+    )
+    return _with_sink(state, replace(sink, intent=intent))
+
+
+def _record_published(state: PipelineState, change: RecordPublished) -> PipelineState:
+    sink = _sink(state, change.sink)
+    last_step = state.version.last_step
+    require(
+        change.last_step <= last_step,
+        lambda: (
+            f"version {state.version.number} ends at step {last_step}, but sink {sink.name} says "
+            f"that it holds step {change.last_step}: it is ahead of the record"
+        ),
+    )
+    # A publisher that was overtaken reports an older marker: the record never moves back.
+    if change.last_step <= sink.published_step:
+        return state
+    intent = sink.intent
+    if intent is not None:
+        done = change.last_step >= intent.last_step
+        intent = None if done else replace(intent, first_step=change.last_step + 1)
+    return _with_sink(state, replace(sink, published_step=change.last_step, intent=intent))
+
+
+def _sink(state: PipelineState, name: str) -> SinkState:
+    for sink in state.sinks:
+        if sink.name == name:
+            return sink
+    names = ", ".join(sorted(sink.name for sink in state.sinks)) or "none"
+    raise Precondition(f"pipeline {state.name} has no sink {name}; its sinks are: {names}")
+
+
+# Small parts
+
+
+def _with_sink(state: PipelineState, changed: SinkState) -> PipelineState:
+    sinks = tuple(changed if sink.name == changed.name else sink for sink in state.sinks)
+    return replace(state, sinks=sinks)
+
+
+def _with_state(state: PipelineState, attempt_id: str, end: AttemptState) -> tuple[Attempt, ...]:
+    return tuple(replace(a, state=end) if a.id == attempt_id else a for a in state.attempts)
+
+
+def _found(state: PipelineState, attempt_id: str) -> str:
+    attempt = state.attempt(attempt_id)
+    return "not on record" if attempt is None else attempt.state.value
+
+
+def _maker(attempt_id: str) -> str:
+    return f"attempt {attempt_id}" if attempt_id else "no attempt (it is empty)"

@@ -1,0 +1,110 @@
+"""Receipts: an offset is pending, planned, committed, published, trimmed or skipped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from control_builders import FILES, SINKS, interval, slice_of
+
+from lockstep.control.model import PipelineState, Version
+from lockstep.control.receipts import Receipt, ReceiptStatus, receipts
+from lockstep.errors import WrongUse
+
+TOPIC = "topic_s"
+
+
+def state(committed: int = -1, published: int = -1, oldest_step: int = 0) -> PipelineState:
+    """Steps 0..5 are planned, ten offsets a partition each, from offset 0; intervals of three steps."""
+    versions = [Version.zero()]
+    versions += [
+        Version(last // 3 + 1, f"a{last}", last, 0, {}) for last in (2, 5) if last <= committed
+    ]
+    return PipelineState(
+        "p",
+        "i1",
+        7,
+        FILES,
+        next_step=6,
+        positions=(slice_of("s", (0, 0, 60), (1, 0, 60)),),
+        versions=tuple(versions),
+        sinks=tuple(replace(sink, published_step=published) for sink in SINKS),
+        oldest_step=oldest_step,
+    )
+
+
+def one(recorded: PipelineState, partition: int, offset: int) -> Receipt:
+    kept = [d for d in interval(0, 6).divisions if d.step >= recorded.oldest_step]
+    (receipt,) = receipts(recorded, kept, TOPIC, partition, offset)
+    return receipt
+
+
+def test_an_offset_that_no_step_has_is_pending() -> None:
+    for partition, offset in ((0, 60), (1, 1000), (7, 0)):
+        receipt = one(state(committed=5), partition, offset)
+        assert receipt.status is ReceiptStatus.PENDING
+        assert receipt.step is None
+        assert receipt.waiting == ("v", "k")
+
+
+def test_the_step_is_the_one_whose_range_holds_the_offset() -> None:
+    for offset in range(60):
+        receipt = one(state(), 1, offset)
+        assert (receipt.status, receipt.step) == (ReceiptStatus.PLANNED, offset // 10)
+        assert receipt.version is None
+
+
+def test_committed_names_the_version_and_who_waits() -> None:
+    receipt = one(state(committed=5, published=2), 0, 35)
+    assert receipt == Receipt(
+        "s", ReceiptStatus.COMMITTED, step=3, version=2, published=(), waiting=("v", "k")
+    )
+    assert str(receipt) == ("source s: in step 3; committed, held by version 2; not yet by v, k")
+
+
+def test_published_where_every_sink_is_at_the_step() -> None:
+    receipt = one(state(committed=5, published=2), 0, 29)
+    assert receipt.status is ReceiptStatus.PUBLISHED
+    assert str(receipt) == "source s: in step 2; committed, held by version 1; published by v, k"
+
+
+def test_a_sink_that_lags_is_named() -> None:
+    recorded = state(committed=5, published=5)
+    view, topic = recorded.sinks
+    recorded = replace(recorded, sinks=(view, replace(topic, published_step=3)))
+    receipt = one(recorded, 0, 45)
+    assert (receipt.status, receipt.published, receipt.waiting) == (
+        ReceiptStatus.COMMITTED,
+        ("v",),
+        ("k",),
+    )
+
+
+def test_a_trimmed_step_is_before_the_oldest_kept() -> None:
+    receipt = one(state(committed=5, published=5, oldest_step=3), 0, 5)
+    assert (receipt.status, receipt.step, receipt.before_step) == (
+        ReceiptStatus.PUBLISHED,
+        None,
+        3,
+    )
+    assert str(receipt).startswith("source s: before step 3; committed")
+
+
+def test_an_offset_before_the_source_began_is_skipped() -> None:
+    recorded = replace(state(), positions=(slice_of("s", (0, 40, 60)),))
+    assert one(recorded, 0, 39).status is ReceiptStatus.SKIPPED
+
+
+def test_two_sources_of_a_topic_have_a_receipt_each() -> None:
+    recorded = state()
+    other = replace(recorded.positions[0], source="t")
+    recorded = replace(recorded, positions=(*recorded.positions, other))
+    found = receipts(recorded, interval(0, 6).divisions, TOPIC, 0, 70)
+    assert [receipt.source for receipt in found] == ["s", "t"]
+
+
+def test_a_topic_that_is_not_read_is_refused() -> None:
+    with pytest.raises(WrongUse, match="has not read topic nope") as caught:
+        receipts(state(), (), "nope", 0, 0)
+    assert caught.value.expected == TOPIC
+    assert caught.value.next_step == "lockstep steps p"

@@ -1,0 +1,394 @@
+"""The store in a database and the one in memory are one machine: same changes, same answers.
+
+Hypothesis draws changes, right and wrong ones, from the state that they meet, and sends them
+through two writers of one SQLite file and to the memory store. After each, outcomes, states and the
+step log must be equal, and a record that the test keeps by itself must agree with both. Races, and
+commits whose answer is lost, are steps of the machine like any other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from control_builders import FILES, at, life, slice_of, store_url
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from sqlalchemy import Connection
+
+from lockstep.adapters.memory_store import MemoryStore
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.control.changes import (
+    AbandonAttempt,
+    BeginAttempt,
+    Change,
+    CommitVersion,
+    Deploy,
+    ForgetAttempts,
+    IntendPublish,
+    Landed,
+    Outcome,
+    RecordInterval,
+    RecordPublished,
+    RefuseAttempt,
+    Rejected,
+    ReleaseLease,
+    SetDesired,
+    SwapSnapshots,
+    TakeLease,
+    TrimSteps,
+    TrimVersions,
+    Unknown,
+)
+from lockstep.control.model import (
+    Attempt,
+    AttemptState,
+    Division,
+    Interval,
+    OffsetRange,
+    PipelineState,
+    RunState,
+    SinkState,
+    SourceSlice,
+    Version,
+)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+def often(right: Any, *wrong: Any) -> st.SearchStrategy[Any]:
+    """Mostly what fits, now and then what does not."""
+    return st.sampled_from([right] * 8 + list(wrong))
+
+
+# Changes that fit the state they meet, or miss it by little
+
+
+def _deploy(draw: Draw, state: PipelineState) -> Change:
+    last = state.version.last_step
+    new = draw(often(last, -1, last + 1, -2))
+    sinks = tuple(
+        SinkState(name, draw(often("v", "w")), "kafka", new)
+        for name in draw(st.permutations(["v", "k", "l"]))[: draw(st.integers(1, 3))]
+    )
+    files = replace(FILES, spec=draw(st.sampled_from(["one", "two ‰"])))
+    sources = draw(often(None, ("a", "b"), ("a",), ()))
+    return Deploy(files, draw(st.sampled_from(["i1", "i2"])), sinks, sources)
+
+
+def _record(draw: Draw, state: PipelineState) -> Change:
+    if state.pending is not None and draw(st.booleans()):
+        return RecordInterval(state.pending)
+    ends = {s.source: {r.partition: r.end for r in s.ranges} for s in state.positions}
+    for source, partition in draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)))):
+        ends.setdefault(source, {}).setdefault(partition, draw(st.integers(0, 5)))
+    first = max(0, state.next_step + draw(often(0, -1, 1)))
+    time = state.last_time or at(0)
+    divisions = []
+    for step in range(first, first + draw(st.integers(1, 4))):
+        slices = []
+        for source in sorted(ends):
+            if not ends[source]:
+                continue
+            ranges = []
+            for partition in sorted(ends[source]):
+                start = max(0, ends[source][partition] + draw(often(0, 0, 1, -1)))
+                ends[source][partition] = start + draw(st.integers(0, 9))
+                ranges.append((partition, start, ends[source][partition]))
+            topic_id = draw(st.sampled_from(["id1"] * 30 + ["id2"]))
+            slices.append(slice_of(source, *ranges[draw(often(0, 0, 1)) :], topic_id=topic_id))
+        divisions.append(Division(step, time, tuple(slices[draw(often(0, 0, 1)) :])))
+        time = at((time - at(0)).total_seconds() + draw(st.integers(0, 3)))
+    earlier = draw(often(0, 0, 1))
+    head = replace(divisions[0], time=at((divisions[0].time - at(0)).total_seconds() - earlier))
+    return RecordInterval(Interval((head, *divisions[1:])))
+
+
+def _begin(draw: Draw, state: PipelineState) -> Change:
+    pending = state.pending
+    first, last = (pending.first_step, pending.last_step) if pending else (0, 0)
+    return BeginAttempt(
+        Attempt(
+            draw(st.sampled_from([f"a{state.revision}"] * 6 + [*_attempt_ids(state), ""])),
+            draw(often(first, first + 1)),
+            draw(often(last, last + 1)),
+            draw(often(state.version.attempt, "other")),
+            session=draw(st.sampled_from(["", "s1"])),
+        )
+    )
+
+
+def _commit(draw: Draw, state: PipelineState) -> Change:
+    if draw(st.integers(0, 5)) == 0:
+        version = draw(st.sampled_from(state.versions))
+        return CommitVersion(version, draw(st.sampled_from(["", state.version.attempt])))
+    last = state.pending.last_step if state.pending else state.version.last_step
+    running = [a.id for a in state.attempts if a.state is AttemptState.RUNNING]
+    tables = draw(
+        st.dictionaries(st.sampled_from(["t", "u", "v_changes"]), st.integers(1, 2**63 - 1))
+    )
+    version = Version(
+        state.version.number + draw(often(1, 0, 2)),
+        draw(st.sampled_from(running * 6 + _attempt_ids(state))),
+        draw(often(last, last + 1)),
+        state.version.layout_epoch + draw(often(0, 1, -1)),
+        tables,
+    )
+    return CommitVersion(version, draw(often(state.version.attempt, "other")))
+
+
+def _attempt_ids(state: PipelineState) -> list[str]:
+    return [a.id for a in state.attempts] + ["never"]
+
+
+def _end(draw: Draw, state: PipelineState) -> Change:
+    ids = _attempt_ids(state)
+    kind = draw(st.sampled_from([AbandonAttempt, RefuseAttempt, None, None]))
+    if kind is not None:
+        ended: Change = kind(draw(st.sampled_from(ids)))
+        return ended
+    return ForgetAttempts(tuple(draw(st.lists(st.sampled_from(ids), max_size=3))))
+
+
+def _lease(draw: Draw, _: PipelineState) -> Change:
+    holder = draw(st.sampled_from(["x", "y"]))
+    if draw(st.integers(0, 3)) == 0:
+        return ReleaseLease(holder)
+    now = draw(st.integers(0, 20))
+    return TakeLease(holder, at(now), at(now + draw(often(5, 0, 0.0005))))
+
+
+def _publish(draw: Draw, state: PipelineState) -> Change:
+    sink = draw(st.sampled_from(state.sinks)) if state.sinks else SinkState("none", "", "")
+    newest = state.version.last_step
+    last = draw(often(newest, newest - 1, newest + 1, 0, -1))
+    if draw(st.booleans()):
+        return RecordPublished(sink.name, last)
+    return IntendPublish(sink.name, sink.published_step + draw(often(1, 0, 2)), last)
+
+
+def _maintain(draw: Draw, state: PipelineState) -> Change:
+    kind = draw(st.integers(0, 3))
+    if kind == 0:
+        return TrimVersions(draw(st.integers(1, 3)))
+    if kind == 1:
+        published = [sink.published_step + 1 for sink in state.sinks]
+        most = min([state.versions[0].last_step + 1, *published])
+        return TrimSteps(draw(often(most, most - 1, most + 1, state.next_step)))
+    if kind == 2:
+        return SetDesired(draw(st.sampled_from(RunState)))
+    newest = state.version
+    held = {t: s + draw(often(0, 1)) for t, s in newest.tables.items() if draw(st.booleans())}
+    replacement = {t: draw(st.integers(1, 99)) for t in held}
+    return SwapSnapshots(newest.number, draw(often(newest.attempt, "other")), held, replacement)
+
+
+KINDS = (_deploy, _end, _lease, *(_record, _begin, _commit, _publish, _maintain) * 2)
+
+
+class RacingStore(SqlStore):
+    """Lets somebody else act between the read and the write of one change."""
+
+    interloper: Callable[[], object] | None = None
+
+    def _before(
+        self, connection: Connection, pipeline: str, change: Change, *, lock: bool
+    ) -> PipelineState | None:
+        state = super()._before(connection, pipeline, change, lock=lock)
+        act, self.interloper = self.interloper, None
+        if act is not None:
+            act()
+        return state
+
+
+class Record:
+    """What has landed, as the test keeps it: shares no code with transitions and stores."""
+
+    def __init__(self) -> None:
+        self.reached: dict[str, dict[int, tuple[int, int]]] = {}
+        self.log: dict[int, Division] = {}
+        self.committed: set[str] = set()
+        self.numbers: set[int] = {0}
+        self.published: dict[str, int] = {}
+
+    def note(self, change: Change, landed: PipelineState) -> None:
+        match change:
+            case Deploy(sources=sources) if sources is not None:
+                self.reached = {s: r for s, r in self.reached.items() if s in sources}
+            case RecordInterval(interval) if interval.first_step not in self.log:
+                for division in interval.divisions:
+                    self.log[division.step] = division
+                    for slice_ in division.slices:
+                        of_source = self.reached.setdefault(slice_.source, {})
+                        for r in slice_.ranges:
+                            first, rows = of_source.get(r.partition, (r.start, 0))
+                            of_source[r.partition] = (first, rows + r.end - r.start)
+            case CommitVersion(version) if version.attempt not in self.committed:
+                assert version.number == 0 or version.number not in self.numbers
+                self.numbers.add(version.number)
+                self.committed |= {version.attempt} - {""}
+        self.check(landed)
+
+    def check(self, state: PipelineState) -> None:
+        numbers = [version.number for version in state.versions]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert max(self.numbers) == numbers[-1]
+        lasts = [version.last_step for version in state.versions]
+        assert lasts == sorted(set(lasts))
+        makers = [version.attempt for version in state.versions]
+        assert len(set(makers)) == len(makers)
+
+        expected_positions = tuple(
+            SourceSlice(
+                source,
+                f"topic_{source}",
+                next(s.topic_id for s in state.positions if s.source == source),
+                tuple(OffsetRange(p, f, f + rows) for p, (f, rows) in sorted(ranges.items())),
+            )
+            for source, ranges in sorted(self.reached.items())
+        )
+        assert state.positions == expected_positions
+        assert state.next_step == len(self.log)
+        pending = tuple(self.log[s] for s in sorted(self.log) if s > state.version.last_step)
+        assert (state.pending.divisions if state.pending else ()) == pending
+
+        running = [a for a in state.attempts if a.state is AttemptState.RUNNING]
+        assert len(running) <= 1
+        for attempt in running:
+            assert state.pending is not None
+            assert attempt.first_step == state.pending.first_step
+            assert attempt.base == state.version.attempt
+        for attempt in state.attempts:
+            has_committed = attempt.state is AttemptState.COMMITTED
+            assert has_committed == (attempt.id in self.committed)
+        for sink in state.sinks:
+            assert self.published.get(sink.name, -1) <= sink.published_step
+            assert sink.published_step <= state.version.last_step
+            if sink.intent is not None:
+                assert sink.intent.first_step == sink.published_step + 1
+                assert sink.intent.last_step <= state.version.last_step
+        # A sink that a deploy drops, and another adds, starts where that says.
+        self.published = {sink.name: sink.published_step for sink in state.sinks}
+
+
+class Stores(RuleBasedStateMachine):
+    template: bytes = b""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        folder = Path(self.folder.name)
+        if not Stores.template:
+            SqlStore(store_url(folder)).pipelines()
+            Stores.template = (folder / "control.db").read_bytes()
+        else:
+            (folder / "control.db").write_bytes(Stores.template)
+        self.racing = RacingStore(store_url(folder))
+        self.writers = (self.racing, SqlStore(store_url(folder)))
+        self.memory = MemoryStore()
+        self.record = Record()
+        self.reads = 0
+
+    @initialize(intervals=st.integers(0, 4))
+    def begin(self, intervals: int) -> None:
+        """Some start where versions and steps can be trimmed."""
+        for change in life(intervals):
+            assert self.racing.apply("p", change) == self.expect(change)
+        self.agree()
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def drawn(self, data: st.DataObject) -> Change:
+        state = self.memory.read("p")
+        change: Change = data.draw(st.sampled_from(KINDS))(data.draw, state)
+        return change
+
+    def expect(self, change: Change) -> Outcome:
+        outcome = self.memory.apply("p", change)
+        if isinstance(outcome, Landed):
+            self.record.note(change, outcome.state)
+        return outcome
+
+    def agree(self) -> None:
+        state = self.memory.read("p")
+        log = self.memory.divisions("p", 0, 10**9)
+        assert log == tuple(self.record.log[s] for s in range(state.oldest_step, state.next_step))
+        self.reads += 1
+        assert self.writers[self.reads % 2].read("p") == state
+        assert self.racing.divisions("p", 0, 10**9) == log
+        assert self.memory.divisions("p", 1, 2) == tuple(d for d in log if 1 <= d.step <= 2)
+
+    @rule(data=st.data(), writer=st.integers(0, 1), twice=st.booleans())
+    def change(self, data: st.DataObject, writer: int, twice: bool) -> None:
+        change = self.drawn(data)
+        for store in (self.writers[writer], self.writers[1 - writer])[: 1 + twice]:
+            assert store.apply("p", change) == self.expect(change)
+        self.agree()
+
+    @rule(data=st.data())
+    def race(self, data: st.DataObject) -> None:
+        """The second writer acts after the first has read, and before it writes."""
+        slow, fast = self.drawn(data), self.drawn(data)
+        answers: list[Outcome] = []
+        self.racing.interloper = lambda: answers.append(self.writers[1].apply("p", fast))
+        answer = self.racing.apply("p", slow)
+        # A change that has nothing to write is decided by what it has read.
+        before = self.memory.read("p")
+        probe = MemoryStore()
+        probe._states["p"] = before
+        slow_alone = probe.apply("p", slow)
+        is_written = isinstance(slow_alone, Landed) and slow_alone.state is not before
+        if is_written:
+            assert answers == [self.expect(fast)]
+            assert answer == self.expect(slow)
+        else:
+            assert answer == self.expect(slow)
+            assert answers == [self.expect(fast)]
+        self.agree()
+
+    @rule(data=st.data(), landed=st.booleans())
+    def lose_the_answer(self, data: st.DataObject, landed: bool) -> None:
+        """The database fails at the commit, after or before it is durable; all is sent again."""
+        change, before = self.drawn(data), self.memory.read("p")
+        dialect = self.racing._engine.dialect
+
+        def fail(connection: Any) -> None:
+            if connection.total_changes == 0:  # the end of a read
+                connection.commit()
+                return
+            if landed:
+                connection.commit()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        dialect.do_commit = fail  # type: ignore[method-assign, assignment]
+        try:
+            answer = self.racing.apply("p", change)
+        finally:
+            del dialect.do_commit
+        if isinstance(answer, Unknown):
+            assert "disk I/O error" in answer.reason
+            assert self.racing.read("p") != before or not landed
+            if landed:
+                assert isinstance(self.expect(change), Landed)
+        else:
+            expected = self.expect(change)
+            assert answer == expected
+            assert isinstance(expected, Rejected) or expected == Landed(before)
+        self.agree()
+        assert self.racing.apply("p", change) == self.expect(change)
+        self.agree()
+
+
+Stores.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestStores = Stores.TestCase
