@@ -1,0 +1,468 @@
+"""Branches, tags and snapshots through PyIceberg: `control.ports.State`.
+
+Law: every change of refs is a function of the metadata just read, and is written by compare and set
+on the refs that it looked at. A refused or unknown write is therefore answered by reading again: what
+has landed needs nothing more, and what has not is worked out anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    ServiceUnavailableError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+from sqlalchemy.exc import SQLAlchemyError
+
+from lockstep.control.job import CatalogSettings
+from lockstep.control.ports import Marker, ViewHead
+from lockstep.errors import StateDiverged, Unreachable
+from lockstep.ids import MAIN, MARKED_TAG
+
+__all__ = ["IcebergState"]
+
+COMMIT_TRIES = 12
+LONGEST_WAIT_SECONDS = 1.0
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class _RefChange:
+    """Refs to point at snapshots, and refs to remove; nothing to do where both are empty."""
+
+    branches: Mapping[str, int]
+    tags: Mapping[str, int]
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.branches or self.tags or self.dropped)
+
+
+class IcebergState:
+    """The tables of one catalog and database. May be used from several threads at once.
+
+    Each call loads the table's metadata once (a few milliseconds) and reads no data file.
+    """
+
+    def __init__(self, catalog: CatalogSettings) -> None:
+        self._settings = catalog
+        self._catalog: Catalog | None = None
+        self._lock = Lock()
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+
+    def tables(self) -> tuple[str, ...]:
+        with self._plain_errors(self._settings.database):
+            try:
+                found = self._connected().list_tables(self._settings.database)
+            except NoSuchNamespaceError:
+                return ()
+        return tuple(sorted(identifier[-1] for identifier in found))
+
+    def refs(self, table: str) -> Mapping[str, int]:
+        metadata = self._load(table).metadata
+        return {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())}
+
+    def head(self, table: str, branch: str) -> int:
+        return self._ref(table, self._load(table).metadata, branch).snapshot_id
+
+    def added_records(self, table: str, snapshot_id: int) -> int:
+        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        return _number(snapshot, "added-records")
+
+    def appended(self, table: str, branch: str, base_snapshot_id: int | None) -> tuple[str, ...]:
+        metadata = self._load(table).metadata
+        base = _root(table, metadata).snapshot_id if base_snapshot_id is None else base_snapshot_id
+        after = self._after(table, metadata, branch, base)
+        return tuple(_write_id(table, branch, snapshot) for snapshot in after)
+
+    def summaries(
+        self, table: str, branch: str, base_snapshot_id: int
+    ) -> tuple[tuple[int, Mapping[str, str]], ...]:
+        metadata = self._load(table).metadata
+        after = self._after(table, metadata, branch, base_snapshot_id)
+        return tuple((snapshot.snapshot_id, _summary(snapshot)) for snapshot in after)
+
+    def _after(
+        self, table: str, metadata: TableMetadata, branch: str, base: int
+    ) -> tuple[Snapshot, ...]:
+        """The snapshots on the branch after `base`, oldest first."""
+        after: list[Snapshot] = []
+        for snapshot in _line(metadata, self._ref(table, metadata, branch).snapshot_id):
+            if snapshot.snapshot_id == base:
+                return tuple(reversed(after))
+            after.append(snapshot)
+        raise StateDiverged(
+            f"table {table}: branch {branch} does not descend from the snapshot it was opened at",
+            expected=f"snapshot {base} among its ancestors",
+            found=f"{len(after)} snapshots, none of which is it",
+            next_step="lockstep doctor",
+        )
+
+    def view_head(self, table: str) -> ViewHead | None:
+        with self._plain_errors(table):
+            try:
+                metadata = self._connected().load_table(self._identifier(table)).metadata
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+        main = metadata.refs.get(MAIN)
+        if main is None:
+            return ViewHead(None, 0, None, tuple(metadata.refs))
+        head = self._snapshot(table, metadata, main.snapshot_id)
+        return ViewHead(
+            head.snapshot_id,
+            _number(head, "total-records"),
+            _newest_marker(table, metadata, head),
+            tuple(metadata.refs),
+        )
+
+    # ── changing refs ───────────────────────────────────────────────────────────────────────────
+
+    def open_branch(self, table: str, branch: str, snapshot_id: int | None) -> int:
+        opened = 0
+
+        def change(metadata: TableMetadata) -> _RefChange:
+            nonlocal opened
+            opened = _root(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
+            self._snapshot(table, metadata, opened)
+            existing = metadata.refs.get(branch)
+            if existing is None:
+                return _RefChange({branch: opened}, {})
+            if existing.snapshot_id == opened and _is_branch(existing):
+                return _RefChange({}, {})
+            raise StateDiverged(
+                f"table {table}: {existing.snapshot_ref_type} {branch} is there already",
+                expected=f"no such branch, or one at snapshot {opened}",
+                found=f"it stands at snapshot {existing.snapshot_id}",
+                next_step="run the interval again: each attempt has a branch of its own",
+            )
+
+        self._change_refs(table, change)
+        return opened
+
+    def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
+        def change(metadata: TableMetadata) -> _RefChange:
+            self._snapshot(table, metadata, snapshot_id)
+            existing = metadata.refs.get(tag)
+            # A version whose files were merged has later snapshots of the same content.
+            if existing is not None and not _descends(metadata, snapshot_id, existing.snapshot_id):
+                raise StateDiverged(
+                    f"table {table}: tag {tag} pins another snapshot",
+                    expected=str(snapshot_id),
+                    found=str(existing.snapshot_id),
+                    next_step="lockstep doctor",
+                )
+            return _RefChange(
+                _advance(table, metadata, snapshot_id),
+                _moved(metadata, {tag: snapshot_id}),
+                _present(metadata, drop, (MAIN, tag)),
+            )
+
+        self._change_refs(table, change)
+
+    def drop_refs(self, table: str, names: Sequence[str]) -> None:
+        self._change_refs(
+            table, lambda metadata: _RefChange({}, {}, _present(metadata, names, (MAIN,)))
+        )
+
+    def show_marked(
+        self, table: str, expected: int, snapshot_id: int, drop: Sequence[str] = ()
+    ) -> bool:
+        landed = True
+
+        def change(metadata: TableMetadata) -> _RefChange:
+            nonlocal landed
+            main = metadata.refs.get(MAIN)
+            landed = main is not None and main.snapshot_id in (expected, snapshot_id)
+            if not landed:
+                return _RefChange({}, {})
+            self._snapshot(table, metadata, snapshot_id)
+            if not _descends(metadata, snapshot_id, expected):
+                raise StateDiverged(
+                    f"view {table}: snapshot {snapshot_id} does not descend from {expected}",
+                    next_step="publish again",
+                )
+            branches = {MAIN: snapshot_id}
+            tags = {MARKED_TAG: snapshot_id}
+            return _RefChange(
+                _moved(metadata, branches),
+                _moved(metadata, tags),
+                _present(metadata, drop, (MAIN, MARKED_TAG)),
+            )
+
+        self._change_refs(table, change)
+        return landed
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────
+
+    def _change_refs(self, table: str, change: Callable[[TableMetadata], _RefChange]) -> None:
+        """Write what `change` says of the newest metadata; anew where somebody else was first."""
+        loaded = self._load(table)
+        last = ""
+        for attempt in range(COMMIT_TRIES):
+            if attempt:
+                time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.02 * 2**attempt)))
+                loaded = self._load(table)
+            wanted = change(loaded.metadata)
+            if wanted.is_empty:
+                return
+            try:
+                with self._plain_errors(table):
+                    _commit(loaded, wanted)
+                return
+            except (CommitFailedException, CommitStateUnknownException) as error:
+                # Unknown is found out by reading: what has landed gives an empty change.
+                last = str(error)
+        raise Unreachable(
+            f"table {table}: its refs could not be changed in {COMMIT_TRIES} tries",
+            found=last[:300],
+            next_step="run the command again once fewer writers are at work on the table",
+        )
+
+    def _identifier(self, table: str) -> tuple[str, str]:
+        return (self._settings.database, table)
+
+    def _connected(self) -> Catalog:
+        with self._lock:
+            if self._catalog is None:
+                try:
+                    self._catalog = load_catalog(
+                        self._settings.name, **dict(self._settings.pyiceberg)
+                    )
+                except (RESTError, SQLAlchemyError, OSError) as error:
+                    raise self._unreachable(error) from error
+            return self._catalog
+
+    def _load(self, table: str) -> Table:
+        with self._plain_errors(table):
+            catalog = self._connected()
+            try:
+                try:
+                    return catalog.load_table(self._identifier(table))
+                except FileNotFoundError:
+                    # Old metadata files are deleted after some commits: the pointer has moved on.
+                    return catalog.load_table(self._identifier(table))
+            except (NoSuchTableError, NoSuchNamespaceError) as error:
+                raise StateDiverged(
+                    f"table {self._settings.database}.{table} is not in catalog "
+                    f"{self._settings.name}",
+                    expected="a table that the pipeline has made",
+                    found="none",
+                    next_step="lockstep doctor",
+                ) from error
+
+    @contextmanager
+    def _plain_errors(self, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except CommitStateUnknownException:
+            raise  # The caller finds out by reading.
+        except (SQLAlchemyError, ServiceUnavailableError, RESTError, OSError) as error:
+            raise self._unreachable(error, subject) from error
+
+    def _unreachable(self, error: Exception, subject: str = "") -> Unreachable:
+        return Unreachable(
+            f"catalog {self._settings.name} does not answer"
+            + (f" for {subject}" if subject else ""),
+            expected=f"an Iceberg catalog at {_without_password(self._settings.pyiceberg)}",
+            found=f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}",
+            next_step="see that it runs (`lockstep status`), or correct the lockstep.catalog.* keys",
+        )
+
+    def _ref(self, table: str, metadata: TableMetadata, name: str) -> SnapshotRef:
+        ref = metadata.refs.get(name)
+        if ref is None:
+            raise StateDiverged(
+                f"table {table} has no branch or tag {name}",
+                expected=name,
+                found=", ".join(sorted(metadata.refs)) or "none",
+                next_step="run the interval again; if this stays, lockstep doctor",
+            )
+        return ref
+
+    def _snapshot(self, table: str, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
+        snapshot = metadata.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise StateDiverged(
+                f"table {table} has no snapshot {snapshot_id}",
+                expected="a snapshot that a recorded version or a ref names",
+                found=f"{len(metadata.snapshots)} others; it has been expired",
+                next_step="lockstep doctor",
+            )
+        return snapshot
+
+
+# ── pure functions of the metadata ──────────────────────────────────────────────────────────────
+
+
+def _line(metadata: TableMetadata, head: int) -> Iterator[Snapshot]:
+    """The snapshot and its ancestors, newest first, as far as they are still kept."""
+    snapshot = metadata.snapshot_by_id(head)
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+
+
+def _descends(metadata: TableMetadata, snapshot_id: int, ancestor: int) -> bool:
+    return any(snapshot.snapshot_id == ancestor for snapshot in _line(metadata, snapshot_id))
+
+
+def _root(table: str, metadata: TableMetadata) -> Snapshot:
+    """The first snapshot ever. Its sequence number is asked for, too: expiry may cut a later
+    snapshot off from its parent."""
+    for snapshot in metadata.snapshots:
+        if snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1:
+            return snapshot
+    raise StateDiverged(
+        f"table {table} has lost its root, the empty snapshot that it was made with",
+        expected="a snapshot without parent, of sequence number 1",
+        found=f"{len(metadata.snapshots)} later snapshots",
+        next_step="lockstep doctor",
+    )
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    summary = snapshot.summary
+    if summary is None:
+        return {}
+    return {"operation": summary.operation.value, **summary.additional_properties}
+
+
+def _number(snapshot: Snapshot, key: str) -> int:
+    """A count of the summary; writers leave out those that are 0."""
+    return int(_summary(snapshot).get(key, "0"))
+
+
+def _write_id(table: str, branch: str, snapshot: Snapshot) -> str:
+    summary = _summary(snapshot)
+    write_id = summary.get("lockstep.write")
+    if summary.get("operation") != Operation.APPEND.value or not write_id:
+        raise StateDiverged(
+            f"table {table}: branch {branch} holds snapshot {snapshot.snapshot_id}, which no attempt "
+            "has appended",
+            expected="appends with a lockstep.write",
+            found=f"operation {summary.get('operation')}, lockstep.write {write_id}",
+            next_step="run the interval again; if this stays, somebody else writes to that table",
+        )
+    return write_id
+
+
+def _newest_marker(table: str, metadata: TableMetadata, head: Snapshot) -> Marker | None:
+    """The marker of the newest marked ancestor. On the way only compactions may stand: anything
+    else has changed rows that publishing would silently build upon."""
+    snapshot = head
+    for snapshot in _line(metadata, head.snapshot_id):
+        marker = _marker(snapshot)
+        if marker is not None:
+            return marker
+        summary = _summary(snapshot)
+        is_root = snapshot.parent_snapshot_id is None and _number(snapshot, "total-records") == 0
+        if summary.get("operation") != Operation.REPLACE.value and not is_root:
+            raise StateDiverged(
+                f"view {table}: snapshot {snapshot.snapshot_id} on main changed rows, and Lockstep "
+                "has not written it",
+                expected="published snapshots, and compactions (operation replace)",
+                found=f"operation {summary.get('operation')} without lockstep.step",
+                next_step=f"move main back to the tag {MARKED_TAG}, or drop the view to have it "
+                "published anew",
+            )
+    marked = metadata.refs.get(MARKED_TAG)
+    if snapshot.parent_snapshot_id is None or marked is None:
+        return None
+    # Compactions in between were expired; the tag keeps the snapshot that they came from.
+    pinned = metadata.snapshot_by_id(marked.snapshot_id)
+    if pinned is None or (pinned.sequence_number or 0) >= (snapshot.sequence_number or 0):
+        return None
+    return _marker(pinned)
+
+
+def _marker(snapshot: Snapshot) -> Marker | None:
+    summary = _summary(snapshot)
+    if "lockstep.step" not in summary:
+        return None
+    return Marker(
+        snapshot.snapshot_id,
+        int(summary["lockstep.step"]),
+        summary.get("lockstep.incarnation", ""),
+        snapshot.parent_snapshot_id,
+    )
+
+
+def _advance(table: str, metadata: TableMetadata, snapshot_id: int) -> Mapping[str, int]:
+    """`main` moved forward to the snapshot; nothing where it is there or beyond."""
+    main = metadata.refs.get(MAIN)
+    if main is None:
+        return {MAIN: snapshot_id}
+    if _descends(metadata, main.snapshot_id, snapshot_id):
+        return {}
+    if _descends(metadata, snapshot_id, main.snapshot_id):
+        return {MAIN: snapshot_id}
+    raise StateDiverged(
+        f"table {table}: main holds snapshots that are not in any version",
+        expected=f"main at an ancestor of snapshot {snapshot_id}",
+        found=f"main at {main.snapshot_id}",
+        next_step=f"nothing is lost: move main to {snapshot_id} with "
+        "`CALL <catalog>.system.set_current_snapshot`, then run again",
+    )
+
+
+def _moved(metadata: TableMetadata, wanted: Mapping[str, int]) -> Mapping[str, int]:
+    return {
+        name: snapshot_id
+        for name, snapshot_id in wanted.items()
+        if name not in metadata.refs or metadata.refs[name].snapshot_id != snapshot_id
+    }
+
+
+def _present(metadata: TableMetadata, names: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
+    """Those of the refs that exist, each once; `main` and what is being set are never dropped."""
+    return tuple(sorted(set(names) & set(metadata.refs) - set(kept)))
+
+
+def _is_branch(ref: SnapshotRef) -> bool:
+    return ref.snapshot_ref_type == SnapshotRefType.BRANCH
+
+
+def _commit(table: Table, change: _RefChange) -> None:
+    """All of it in one commit, which fails unless every ref named still stands where it was read."""
+    manage = table.manage_snapshots()
+    for name, snapshot_id in change.branches.items():
+        existing = table.metadata.refs.get(name)
+        manage = manage.create_branch(
+            snapshot_id,
+            name,
+            # Setting a ref replaces its retention, too, which on main is the user's.
+            max_ref_age_ms=existing.max_ref_age_ms if existing else None,
+            max_snapshot_age_ms=existing.max_snapshot_age_ms if existing else None,
+            min_snapshots_to_keep=existing.min_snapshots_to_keep if existing else None,
+        )
+    for name, snapshot_id in change.tags.items():
+        manage = manage.create_tag(snapshot_id, name)
+    for name in change.dropped:
+        is_branch = _is_branch(table.metadata.refs[name])
+        manage = manage.remove_branch(name) if is_branch else manage.remove_tag(name)
+    manage.commit()
+
+
+def _without_password(properties: Mapping[str, str]) -> str:
+    before, at, after = properties.get("uri", "").rpartition("@")
+    return f"{before.split('://')[0]}://…@{after}" if at else after

@@ -1,0 +1,139 @@
+"""Swapping data files of a table on a branch: the metadata half of a compaction.
+
+The rows of merged files are written by the engine; here only manifests change, so a swap costs
+milliseconds and can be made anew on a newer version without reading a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table
+
+from lockstep.control.compaction import DataFileInfo
+from lockstep.control.job import CatalogSettings
+from lockstep.errors import AttemptLost, StateDiverged
+
+__all__ = ["IcebergFiles"]
+
+
+class IcebergFiles:
+    """Data files of the tables of one catalog and database. Tables without delete files only:
+    traces are append-only."""
+
+    def __init__(self, catalog: CatalogSettings) -> None:
+        self._settings = catalog
+        self._catalog: Catalog | None = None
+
+    def _load(self, table: str) -> Table:
+        if self._catalog is None:
+            self._catalog = load_catalog(self._settings.name, **self._settings.pyiceberg)
+        return self._catalog.load_table((self._settings.database, table))
+
+    def data_files(self, table: str, snapshot_id: int) -> tuple[DataFileInfo, ...]:
+        """The data files at a snapshot, sorted by path."""
+        files = _files_at(self._load(table), snapshot_id).values()
+        return tuple(
+            sorted(DataFileInfo(f.file_path, f.file_size_in_bytes, f.record_count) for f in files)
+        )
+
+    def narrow(self, table: str, branch: str, snapshot_id: int, keep: Collection[str]) -> int:
+        """Make `branch` at a snapshot with only the files `keep`; returns the branch's snapshot.
+
+        What is read there is what is merged: an engine needs no way to name files."""
+        loaded = self._load(table)
+        others = [f for path, f in _files_at(loaded, snapshot_id).items() if path not in keep]
+        return _commit_on_branch(loaded, branch, snapshot_id, remove=others, add=[], summary={})
+
+    def swap(
+        self,
+        table: str,
+        branch: str,
+        snapshot_id: int,
+        removed: Collection[str],
+        merged_snapshot_id: int,
+        summary: Mapping[str, str],
+    ) -> int:
+        """On `branch`, made at a snapshot of the newest version: the files `removed` go out, those
+        that `merged_snapshot_id` added come in. Returns the new snapshot.
+
+        Raises StateDiverged where a file to be removed is not there: it was merged before."""
+        loaded = self._load(table)
+        present = _files_at(loaded, snapshot_id)
+        missing = sorted(set(removed) - set(present))
+        if missing:
+            raise StateDiverged(
+                f"table {table}: the files to merge are not in snapshot {snapshot_id}",
+                expected=f"{len(removed)} files of the version that was read",
+                found=f"{len(missing)} of them gone, {missing[0]} for one",
+                next_step="run maintenance again: it starts from the newest version",
+            )
+        return _commit_on_branch(
+            loaded,
+            branch,
+            snapshot_id,
+            remove=[present[path] for path in removed],
+            add=_files_added_by(loaded, merged_snapshot_id),
+            summary=summary,
+        )
+
+
+def _files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise StateDiverged(
+            f"table {table.name()}: snapshot {snapshot_id} of the newest version is gone",
+            next_step="lockstep doctor",
+        )
+    return {
+        entry.data_file.file_path: entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.data_file.content == DataFileContent.DATA
+    }
+
+
+def _files_added_by(table: Table, snapshot_id: int) -> list[DataFile]:
+    snapshot = table.snapshot_by_id(snapshot_id)
+    assert snapshot is not None, "the engine has just written it"
+    return [
+        entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.snapshot_id in (None, snapshot_id)
+    ]
+
+
+def _commit_on_branch(
+    table: Table,
+    branch: str,
+    snapshot_id: int,
+    *,
+    remove: Collection[DataFile],
+    add: Collection[DataFile],
+    summary: Mapping[str, str],
+) -> int:
+    """Make the branch, and one overwrite of whole files on it."""
+    try:
+        table.manage_snapshots().create_branch(snapshot_id, branch).commit()
+        if remove or add:
+            with table.transaction() as transaction:
+                update = transaction.update_snapshot(dict(summary), branch=branch).overwrite()
+                for file in remove:
+                    update.delete_data_file(file)
+                for file in add:
+                    update.append_data_file(file)
+                update.commit()
+    except CommitFailedException as error:
+        raise AttemptLost(
+            f"table {table.name()}: somebody else changed it while files were swapped",
+            found=str(error),
+            next_step="run maintenance again",
+        ) from error
+    head = table.refresh().snapshot_by_name(branch)
+    assert head is not None, "the branch has just been made"
+    return head.snapshot_id

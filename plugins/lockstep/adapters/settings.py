@@ -1,0 +1,61 @@
+"""Where things are: the folder of the installation and the addresses in it.
+
+Each setting is taken from the environment (`LOCKSTEP_<NAME>`), else from `stack.json` in the home
+folder, which `lockstep up` writes, else from the default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Settings"]
+
+KAFKA_DEFAULT = "127.0.0.1:9092"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`home` is LOCKSTEP_HOME, or ~/.lockstep. An empty address means: nothing is running."""
+
+    home: Path
+    store_url: str
+    catalog_uri: str
+    warehouse: str
+    spark_remote: str
+    kafka: str
+    airflow_url: str
+    spark_ui: str = ""
+    spark_master: str = "local[2]"
+
+    def variables(self) -> Mapping[str, str]:
+        """What `${...}` in a project's files can name beside its own configuration.
+
+        Without a stack the broker is looked for where Kafka's own quick start puts it."""
+        return {"lockstep.kafka": self.kafka or KAFKA_DEFAULT}
+
+    @staticmethod
+    def load(environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings of this process."""
+        env = os.environ if environment is None else environment
+        home = Path(env.get("LOCKSTEP_HOME") or Path.home() / ".lockstep").resolve()
+        stack_file = home / "stack.json"
+        stack = json.loads(stack_file.read_text()) if stack_file.exists() else {}
+
+        def setting(name: str, default: str) -> str:
+            return env.get(f"LOCKSTEP_{name.upper()}") or stack.get(name) or default
+
+        return Settings(
+            home=home,
+            store_url=setting("store_url", f"sqlite:///{home}/control.db"),
+            catalog_uri=setting("catalog_uri", f"sqlite:///{home}/catalog.db"),
+            warehouse=setting("warehouse", f"file://{home}/warehouse"),
+            spark_remote=setting("spark_remote", ""),
+            kafka=setting("kafka", ""),
+            airflow_url=setting("airflow_url", ""),
+            spark_ui=setting("spark_ui", ""),
+            spark_master=setting("spark_master", "local[2]"),
+        )

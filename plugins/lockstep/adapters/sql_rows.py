@@ -1,0 +1,380 @@
+"""A pipeline's state as rows: read as one value, written as the difference of two.
+
+The pending interval is not a row of its own: it is the recorded steps beyond the newest version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+
+from lockstep.adapters import sql_tables as tables
+from lockstep.control.model import (
+    Attempt,
+    AttemptState,
+    Division,
+    Intent,
+    Interval,
+    Lease,
+    OffsetRange,
+    PipelineState,
+    RunState,
+    SinkState,
+    SourceSlice,
+    Version,
+)
+from lockstep.sql.circuit import ProjectFiles
+
+__all__ = ["read_divisions", "read_names", "read_state", "write_state"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_FOR_EVER = 2**62
+
+_Values = dict[str, Any]
+
+
+# Reading
+
+
+def read_names(connection: Connection) -> tuple[str, ...]:
+    """Names of all pipelines, sorted by code point as Python sorts, whatever the collation is."""
+    return tuple(sorted(connection.execute(select(tables.pipelines.c.name)).scalars()))
+
+
+def read_state(connection: Connection, name: str, *, lock: bool = False) -> PipelineState | None:
+    """The state, or None where nothing is deployed under that name.
+
+    The connection's transaction must see one snapshot; with `lock`, nobody else can change the
+    pipeline until it ends (SQLite's write transactions are alone anyway).
+    """
+    query = select(tables.pipelines).where(tables.pipelines.c.name == name)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        return None
+    versions = _read_versions(connection, name)
+    pending = read_divisions(connection, name, versions[-1].last_step + 1, _FOR_EVER)
+    return PipelineState(
+        name=row.name,
+        incarnation=row.incarnation,
+        revision=row.revision,
+        files=_files(row.files),
+        desired=RunState(row.desired),
+        lease=Lease(row.lease_holder, _time(row.lease_expires_ms)) if row.lease_holder else None,
+        next_step=row.next_step,
+        last_time=None if row.last_time_ms is None else _time(row.last_time_ms),
+        positions=_positions(row.positions),
+        pending=Interval(pending) if pending else None,
+        versions=versions,
+        attempts=tuple(
+            map(_attempt, _rows_of(connection, tables.attempts, name, "begun_revision"))
+        ),
+        sinks=tuple(map(_sink, _rows_of(connection, tables.sinks, name, "ordinal"))),
+        oldest_step=row.oldest_step,
+    )
+
+
+def read_divisions(
+    connection: Connection, name: str, first_step: int, last_step: int
+) -> tuple[Division, ...]:
+    """Recorded divisions with first_step <= step <= last_step that are still kept, by step."""
+    steps, divisions = tables.steps.c, tables.divisions.c
+    times = connection.execute(
+        select(steps.step, steps.time_ms)
+        .where(steps.pipeline == name, steps.step.between(first_step, last_step))
+        .order_by(steps.step)
+    ).all()
+    if not times:
+        return ()
+    found: dict[int, dict[str, tuple[str, str, list[OffsetRange]]]] = {}
+    for step, source, topic, topic_id, partition, start, end in connection.execute(
+        select(
+            divisions.step,
+            divisions.source,
+            divisions.topic,
+            divisions.topic_id,
+            divisions.partition,
+            divisions.start_offset,
+            divisions.end_offset,
+        ).where(divisions.pipeline == name, divisions.step.between(first_step, last_step))
+    ):
+        of_step = found.setdefault(step, {})
+        of_step.setdefault(source, (topic, topic_id, []))[2].append(
+            OffsetRange(partition, start, end)
+        )
+    return tuple(
+        Division(
+            step,
+            _time(time_ms),
+            tuple(
+                SourceSlice(source, topic, topic_id, tuple(sorted(ranges)))
+                for source, (topic, topic_id, ranges) in sorted(found.get(step, {}).items())
+            ),
+        )
+        for step, time_ms in times
+    )
+
+
+def _read_versions(connection: Connection, name: str) -> tuple[Version, ...]:
+    snapshots: dict[int, dict[str, int]] = {}
+    held = tables.version_tables.c
+    for number, table, snapshot_id in connection.execute(
+        select(held.number, held.table_name, held.snapshot_id).where(held.pipeline == name)
+    ):
+        snapshots.setdefault(number, {})[table] = snapshot_id
+    return tuple(
+        Version(
+            row.number, row.attempt, row.last_step, row.layout_epoch, snapshots.get(row.number, {})
+        )
+        for row in _rows_of(connection, tables.versions, name, "number")
+    )
+
+
+def _rows_of(
+    connection: Connection, table: Table, pipeline: str, order: str
+) -> Sequence[Row[tuple[Any, ...]]]:
+    query = select(table).where(table.c.pipeline == pipeline).order_by(table.c[order])
+    return connection.execute(query).all()
+
+
+# Writing
+
+
+def write_state(connection: Connection, before: PipelineState | None, after: PipelineState) -> bool:
+    """Write what changed from `before`; False where the store holds another revision by now.
+
+    The compare and set comes first: it takes the pipeline's row, so that nothing else can change
+    under the rest. A first deploy that lost against another raises SQLAlchemy's IntegrityError.
+    """
+    values = _pipeline_values(before, after)
+    if before is None:
+        connection.execute(insert(tables.pipelines).values(name=after.name, **values))
+    else:
+        columns = tables.pipelines.c
+        row_count = connection.execute(
+            update(tables.pipelines)
+            .where(
+                columns.name == before.name,
+                columns.incarnation == before.incarnation,
+                columns.revision == before.revision,
+            )
+            .values(**values)
+        ).rowcount
+        if row_count != 1:
+            return False
+    if after.pending is not None and (before is None or after.pending != before.pending):
+        _write_divisions(connection, after.name, after.pending.divisions)
+    if before is not None and before.oldest_step != after.oldest_step:
+        for table in (tables.steps, tables.divisions):
+            connection.execute(
+                delete(table).where(
+                    table.c.pipeline == after.name, table.c.step < after.oldest_step
+                )
+            )
+    _write_versions(connection, before, after)
+    _write_rows(
+        connection,
+        tables.attempts,
+        after.name,
+        {a.id: _attempt_values(a) for a in before.attempts} if before else {},
+        {a.id: _attempt_values(a) for a in after.attempts},
+        {"begun_revision": after.revision},
+    )
+    _write_rows(
+        connection,
+        tables.sinks,
+        after.name,
+        _sink_rows(before.sinks) if before else {},
+        _sink_rows(after.sinks),
+        {},
+    )
+    return True
+
+
+def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Values:
+    """The columns of the pipeline's own row that differ."""
+    parts: tuple[tuple[Callable[[PipelineState], Any], Callable[[], _Values]], ...] = (
+        (lambda s: s.incarnation, lambda: {"incarnation": after.incarnation}),
+        (lambda s: s.revision, lambda: {"revision": after.revision}),
+        (lambda s: s.files, lambda: {"files": _files_text(after.files)}),
+        (lambda s: s.desired, lambda: {"desired": after.desired.value}),
+        (
+            lambda s: s.lease,
+            lambda: {
+                "lease_holder": after.lease.holder if after.lease else None,
+                "lease_expires_ms": _milliseconds(after.lease.expires) if after.lease else None,
+            },
+        ),
+        (lambda s: s.next_step, lambda: {"next_step": after.next_step}),
+        (lambda s: s.oldest_step, lambda: {"oldest_step": after.oldest_step}),
+        (
+            lambda s: s.last_time,
+            lambda: {"last_time_ms": _milliseconds(after.last_time) if after.last_time else None},
+        ),
+        (lambda s: s.positions, lambda: {"positions": _positions_text(after.positions)}),
+    )
+    values: _Values = {}
+    for part, columns in parts:
+        if before is None or part(before) != part(after):
+            values |= columns()
+    return values
+
+
+def _write_divisions(connection: Connection, name: str, divisions: Iterable[Division]) -> None:
+    divisions = tuple(divisions)
+    connection.execute(
+        insert(tables.steps),
+        [{"pipeline": name, "step": d.step, "time_ms": _milliseconds(d.time)} for d in divisions],
+    )
+    ranges = [
+        {
+            "pipeline": name,
+            "step": division.step,
+            "source": slice_.source,
+            "partition": range_.partition,
+            "topic": slice_.topic,
+            "topic_id": slice_.topic_id,
+            "start_offset": range_.start,
+            "end_offset": range_.end,
+        }
+        for division in divisions
+        for slice_ in division.slices
+        for range_ in slice_.ranges
+    ]
+    if ranges:
+        connection.execute(insert(tables.divisions), ranges)
+
+
+def _write_versions(
+    connection: Connection, before: PipelineState | None, after: PipelineState
+) -> None:
+    known = {version.number: version for version in before.versions} if before else {}
+    wanted = {version.number: version for version in after.versions}
+    for number in [n for n, version in known.items() if wanted.get(n) != version]:
+        for table in (tables.versions, tables.version_tables):
+            connection.execute(
+                delete(table).where(table.c.pipeline == after.name, table.c.number == number)
+            )
+    for version in [v for number, v in wanted.items() if known.get(number) != v]:
+        connection.execute(
+            insert(tables.versions).values(
+                pipeline=after.name,
+                number=version.number,
+                attempt=version.attempt,
+                last_step=version.last_step,
+                layout_epoch=version.layout_epoch,
+            )
+        )
+        snapshots = [
+            {
+                "pipeline": after.name,
+                "number": version.number,
+                "table_name": table,
+                "snapshot_id": snapshot_id,
+            }
+            for table, snapshot_id in version.tables.items()
+        ]
+        if snapshots:
+            connection.execute(insert(tables.version_tables), snapshots)
+
+
+def _write_rows(
+    connection: Connection,
+    table: Table,
+    pipeline: str,
+    known: Mapping[str, _Values],
+    wanted: Mapping[str, _Values],
+    when_new: _Values,
+) -> None:
+    """Make the rows of a pipeline, by the second key column, what is wanted."""
+    key = list(table.primary_key.columns)[1]
+    for name in known.keys() - wanted.keys():
+        connection.execute(delete(table).where(table.c.pipeline == pipeline, key == name))
+    for name, values in wanted.items():
+        if name not in known:
+            connection.execute(
+                insert(table).values({"pipeline": pipeline, key.name: name, **values, **when_new})
+            )
+        elif known[name] != values:
+            connection.execute(
+                update(table).where(table.c.pipeline == pipeline, key == name).values(values)
+            )
+
+
+# Values and their columns
+
+
+def _attempt(row: Row[tuple[Any, ...]]) -> Attempt:
+    return Attempt(
+        row.id, row.first_step, row.last_step, row.base, AttemptState(row.state), row.session
+    )
+
+
+def _attempt_values(attempt: Attempt) -> _Values:
+    return {
+        "first_step": attempt.first_step,
+        "last_step": attempt.last_step,
+        "base": attempt.base,
+        "state": attempt.state.value,
+        "session": attempt.session,
+    }
+
+
+def _sink(row: Row[tuple[Any, ...]]) -> SinkState:
+    intent = None
+    if row.intent_first_step is not None:
+        intent = Intent(row.intent_first_step, row.intent_last_step)
+    return SinkState(row.name, row.view, row.provider, row.published_step, intent)
+
+
+def _sink_rows(sinks: Iterable[SinkState]) -> dict[str, _Values]:
+    return {
+        sink.name: {
+            "ordinal": ordinal,
+            "view": sink.view,
+            "provider": sink.provider,
+            "published_step": sink.published_step,
+            "intent_first_step": sink.intent.first_step if sink.intent else None,
+            "intent_last_step": sink.intent.last_step if sink.intent else None,
+        }
+        for ordinal, sink in enumerate(sinks)
+    }
+
+
+def _files(text: str) -> ProjectFiles:
+    held = json.loads(text)
+    return ProjectFiles(
+        held["spec"], tuple((path, content) for path, content in held["files"]), held["folder"]
+    )
+
+
+def _files_text(files: ProjectFiles) -> str:
+    return json.dumps({"spec": files.spec, "files": files.files, "folder": files.folder})
+
+
+def _positions(text: str) -> tuple[SourceSlice, ...]:
+    return tuple(
+        SourceSlice(source, topic, topic_id, tuple(OffsetRange(*range_) for range_ in ranges))
+        for source, topic, topic_id, ranges in json.loads(text)
+    )
+
+
+def _positions_text(positions: tuple[SourceSlice, ...]) -> str:
+    return json.dumps(
+        [
+            [s.source, s.topic, s.topic_id, [[r.partition, r.start, r.end] for r in s.ranges]]
+            for s in positions
+        ]
+    )
+
+
+def _time(milliseconds: int) -> datetime:
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND

@@ -1,0 +1,273 @@
+"""Recomputes every published view from scratch with another engine and compares.
+
+The truth is taken from Kafka's raw records in the offset ranges that the control store recorded,
+up to the step that the view itself says it shows; decoding, evaluation (DuckDB) and comparison share
+no code with the engine. What is compared is what a reader of the view sees now: the head of `main`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from lockstep.adapters.catalogs import catalog_settings
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.adapters.verify_compare import compare, inexact_columns
+from lockstep.adapters.verify_decode import UndecodableError, arrow_type, row_decoder
+from lockstep.adapters.verify_records import read_ranges
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import Division, OffsetRange, PipelineState, SourceSlice
+from lockstep.control.ports import Progress
+from lockstep.errors import StateDiverged, Unreachable, WrongUse
+from lockstep.sql.circuit import Project, SourceTable, View
+from lockstep.sql.duckdb_text import duckdb_statements
+from lockstep.sql.project import parse_project
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+__all__ = ["ViewCheck", "verify"]
+
+BATCH_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class ViewCheck:
+    """One published view, compared at the step that it shows.
+
+    `missing` and `unexpected` count rows with their copies; `sample` shows a few of them.
+    `bad_records` counts records that were left out, by source.
+    """
+
+    view: str
+    step: int
+    equal: bool
+    rows_published: int
+    rows_expected: int
+    missing: int
+    unexpected: int
+    sample: tuple[str, ...]
+    bad_records: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a reader sees of a view, and the step that it stands for."""
+
+    view: View
+    step: int
+    rows: pa.Table
+
+
+def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck, ...]:
+    """Check every published view of a deployed pipeline; in the order of the project.
+
+    Raises NotDeployed; WrongUse where a view has never been published; StateDiverged where a marker
+    or the recorded divisions do not fit; SourceChanged where records are gone; Unreachable.
+    """
+    store = SqlStore(settings.store_url)
+    state = store.read(name)
+    project = parse_project(state.files, settings.variables())
+    shown = _published_views(project, state, settings)
+    checks: dict[str, ViewCheck] = {}
+    for step, together in groupby(sorted(shown, key=lambda s: s.step), key=lambda s: s.step):
+        progress(f"recomputing step {step} from Kafka")
+        divisions = store.divisions(name, 0, step)
+        with duckdb.connect() as connection:
+            bad_records = _load_sources(connection, project, divisions, step, progress)
+            for view in duckdb_statements(project):
+                connection.execute(view.statement)
+            for one in together:
+                check = _check(connection, one, bad_records)
+                checks[check.view] = check
+                progress(_sentence(check))
+    return tuple(checks[view.name] for view in project.views if view.published)
+
+
+def _published_views(
+    project: Project, state: PipelineState, settings: Settings
+) -> tuple[_Shown, ...]:
+    from pyiceberg.catalog import load_catalog
+
+    wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    catalog = load_catalog(wanted.name, **wanted.pyiceberg)
+    return tuple(
+        _show(catalog, project, view, state.incarnation) for view in project.views if view.published
+    )
+
+
+def _show(catalog: Catalog, project: Project, view: View, incarnation: str) -> _Shown:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    name = f"{project.catalog}.{project.database}.{view.name}"
+    try:
+        table = catalog.load_table((project.database, view.name))
+    except NoSuchTableError as error:
+        raise WrongUse(
+            f"view {name} has never been published",
+            expected="a table in the catalog",
+            found="none",
+            next_step="run an interval, then verify again",
+        ) from error
+    except Exception as error:
+        raise Unreachable(
+            f"view {name} could not be opened",
+            found=str(error),
+            next_step="see whether the catalog answers, then verify again",
+        ) from error
+    step, marked_by = _marker(table)
+    if marked_by != incarnation:
+        raise StateDiverged(
+            f"view {name} was published by another incarnation of the pipeline",
+            expected=incarnation,
+            found=marked_by or "no marker",
+            next_step="lockstep doctor",
+        )
+    rows = table.scan().to_arrow()
+    return _Shown(view, step, rows.cast(pa.schema([_in_utc(field) for field in rows.schema])))
+
+
+def _in_utc(field: pa.Field) -> pa.Field:
+    """The field with instants as plain timestamps in UTC, within structs too: DuckDB needs an
+    extension, which may have to be downloaded, for timestamps with a time zone."""
+    type_ = field.type
+    if pa.types.is_timestamp(type_):
+        type_ = pa.timestamp("us")
+    elif pa.types.is_struct(type_):
+        type_ = pa.struct([_in_utc(type_.field(place)) for place in range(type_.num_fields)])
+    return pa.field(field.name, type_, field.nullable)
+
+
+def _marker(table: Table) -> tuple[int, str]:
+    """Step and incarnation of the newest marked snapshot that `main` descends from; (-1, '') where
+    there is none. A user's own snapshot on top has no marker, and changes nothing but the rows."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        if "lockstep.step" in summary:
+            return int(summary["lockstep.step"]), summary.get("lockstep.incarnation", "")
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return -1, ""
+
+
+def _load_sources(
+    connection: duckdb.DuckDBPyConnection,
+    project: Project,
+    divisions: Sequence[Division],
+    step: int,
+    progress: Progress,
+) -> Mapping[str, int]:
+    """Make a table of each source with the rows of steps 0..step; returns bad records by source."""
+    if [division.step for division in divisions] != list(range(step + 1)):
+        raise StateDiverged(
+            f"the control store does not hold the divisions of steps 0 to {step}",
+            expected=f"{step + 1} divisions",
+            found=f"{len(divisions)}",
+            next_step="lockstep doctor",
+        )
+    bad_records = {}
+    for source in project.sources:
+        rows, bad_records[source.name] = _load_source(connection, source, divisions)
+        progress(f"{source.name}: {rows:,} rows, {bad_records[source.name]} bad records")
+    return bad_records
+
+
+def _load_source(
+    connection: duckdb.DuckDBPyConnection, source: SourceTable, divisions: Sequence[Division]
+) -> tuple[int, int]:
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in source.columns])
+    decode = row_decoder(source.columns)
+    total = bad = 0
+    batch: list[tuple[object, ...]] = []
+
+    def store_batch() -> None:
+        columns = zip(*batch, strict=True) if batch else [()] * len(schema)
+        arrays = [
+            pa.array(list(values), field.type)
+            for values, field in zip(columns, schema, strict=True)
+        ]
+        connection.register("_batch", pa.Table.from_arrays(arrays, schema=schema))
+        connection.execute(f'INSERT INTO "{source.name}" SELECT * FROM _batch')
+        connection.unregister("_batch")
+        batch.clear()
+
+    connection.register("_empty", schema.empty_table())
+    connection.execute(f'CREATE TABLE "{source.name}" AS SELECT * FROM _empty')
+    for slice_ in _whole_range(source.name, divisions):
+        broker = KafkaConnection.from_options(source.options, source.name)
+        for record in read_ranges(broker, slice_.topic, slice_.topic_id, slice_.ranges):
+            try:
+                batch.append(decode(record.value))
+            except UndecodableError:
+                bad += 1
+                continue
+            total += 1
+            if len(batch) >= BATCH_ROWS:
+                store_batch()
+    store_batch()
+    return total, bad
+
+
+def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[SourceSlice, ...]:
+    """All that the divisions read of a source, as one slice of one range a partition, or nothing.
+
+    Raises StateDiverged where a step does not begin where the one before it ended.
+    """
+    slices = [s for division in divisions for s in division.slices if s.source == source]
+    if not slices:
+        return ()
+    ranges: dict[int, OffsetRange] = {}
+    for slice_ in slices:
+        for range_ in slice_.ranges:
+            before = ranges.get(range_.partition)
+            if before is not None and before.end != range_.start:
+                raise StateDiverged(
+                    f"the recorded ranges of {source}, partition {range_.partition}, have a gap",
+                    expected=f"a range from {before.end}",
+                    found=f"one from {range_.start}",
+                    next_step="lockstep doctor",
+                )
+            start = range_.start if before is None else before.start
+            ranges[range_.partition] = OffsetRange(range_.partition, start, range_.end)
+    last = slices[-1]
+    merged = tuple(ranges[partition] for partition in sorted(ranges))
+    return (SourceSlice(source, last.topic, last.topic_id, merged),)
+
+
+def _check(
+    connection: duckdb.DuckDBPyConnection, shown: _Shown, bad_records: Mapping[str, int]
+) -> ViewCheck:
+    connection.register("_published", shown.rows)
+    connection.execute(
+        f'CREATE OR REPLACE TEMP TABLE _expected AS SELECT * FROM "{shown.view.name}"'
+    )
+    found = compare(connection, "_published", "_expected", inexact_columns(shown.view.plan))
+    connection.unregister("_published")
+    return ViewCheck(
+        shown.view.name,
+        shown.step,
+        found.missing == 0 and found.unexpected == 0,
+        found.rows_published,
+        found.rows_expected,
+        found.missing,
+        found.unexpected,
+        found.sample,
+        bad_records,
+    )
+
+
+def _sentence(check: ViewCheck) -> str:
+    if check.equal:
+        return f"{check.view}: {check.rows_published:,} rows at step {check.step}, equal"
+    return (
+        f"{check.view}: {check.rows_published:,} rows at step {check.step}, "
+        f"expected {check.rows_expected:,}: {check.missing} missing, {check.unexpected} unexpected"
+    )

@@ -1,0 +1,132 @@
+"""The real parts that tests share: one Spark Connect server and one Kafka broker for all of them.
+
+Both are started when a test first asks for them, on free ports and in a temporary folder, and ended
+with the session. Tests keep apart by names of their own: a database, topics, groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from lockstep.adapters.embedded import broker as embedded_broker
+from lockstep.adapters.embedded import connect, process
+from lockstep.adapters.embedded.ports import HOST, free_ports
+from lockstep.adapters.jars import jar_paths
+from lockstep.adapters.settings import Settings
+from lockstep.control.job import CatalogSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CATALOG = "lake"
+
+
+@dataclass(frozen=True)
+class SparkServer:
+    """A Spark Connect server with the Iceberg catalog `lake` below `folder`."""
+
+    remote: str
+    pid: int
+    folder: Path
+
+    @property
+    def catalog_uri(self) -> str:
+        """For SQLAlchemy and PyIceberg; LOCKSTEP_CATALOG_URI."""
+        return f"sqlite:///{self.folder}/catalog.db"
+
+    @property
+    def warehouse(self) -> str:
+        """LOCKSTEP_WAREHOUSE."""
+        return f"file://{self.folder}/warehouse"
+
+    def catalog_settings(self, database: str) -> CatalogSettings:
+        """The catalog `lake` as the server and PyIceberg see it, and a database in it."""
+        return CatalogSettings(
+            name=CATALOG,
+            database=database,
+            spark=_spark_catalog(self.folder),
+            pyiceberg={"type": "sql", "uri": self.catalog_uri, "warehouse": self.warehouse},
+        )
+
+
+def _spark_catalog(folder: Path) -> dict[str, str]:
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=30000&journal_mode=WAL",
+        "warehouse": f"file://{folder}/warehouse",
+        "jdbc.schema-version": "V1",
+        "cache-enabled": "false",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """One Spark Connect server for the whole session."""
+    folder = tmp_path_factory.mktemp("spark")
+    (folder / "warehouse").mkdir()
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    options = connect.ConnectOptions(
+        port=free_ports(1)[0],
+        driver_memory="3g",
+        conf={
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            **{f"{prefix}.{key}": value for key, value in _spark_catalog(folder).items()},
+        },
+    )
+    log = folder / "connect.log"
+    server = connect.start(folder, jar_paths("spark"), options, log)
+    try:
+        connect.wait_ready(server, options.port, log)
+        yield SparkServer(options.remote, server.pid, folder)
+    finally:
+        process.stop(server, connect.STOP_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_server: SparkServer) -> Iterator[SparkSession]:
+    """A Connect session on the shared server."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(spark_server.remote).create()
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A Kafka broker; topics are not made by themselves."""
+
+    bootstrap: str
+    pid: int
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One KRaft broker for the whole session."""
+    folder = tmp_path_factory.mktemp("broker")
+    port, controller_port = free_ports(2)
+    log = folder / "broker.log"
+    running = embedded_broker.start(folder, jar_paths("broker"), port, controller_port, log)
+    try:
+        embedded_broker.wait_ready(running, port, log)
+        yield Broker(f"{HOST}:{port}", running.pid)
+    finally:
+        process.stop(running, embedded_broker.STOP_SECONDS)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings of a fresh installation in a temporary folder; nothing runs there."""
+    return Settings.load({"LOCKSTEP_HOME": str(tmp_path / "home")})
+
+
+@pytest.fixture
+def database() -> str:
+    """A name that no other test uses, for a database, a topic or a pipeline."""
+    return f"t{uuid4().hex[:10]}"

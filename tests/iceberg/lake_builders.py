@@ -1,0 +1,125 @@
+"""Small local builders for the Iceberg tests: a catalog without Spark, an outbox that is filled by
+hand, and a reader of tables that is not Spark."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from lockstep.adapters.catalogs import catalog_settings
+from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.settings import Settings
+from lockstep.control.job import CatalogSettings
+from lockstep_engine.sinks.iceberg import ViewPublished, publish_view
+from lockstep_engine.tables import append, ensure_table
+
+ROWS = pa.schema([("id", pa.int64())])
+
+
+def local_catalog(folder: Path) -> CatalogSettings:
+    """The default catalog of an installation in `folder`."""
+    (folder / "warehouse").mkdir(parents=True, exist_ok=True)
+    return catalog_settings("lake", "db", {}, Settings.load({"LOCKSTEP_HOME": str(folder)}))
+
+
+class Lake:
+    """One catalog and database, seen through PyIceberg alone."""
+
+    def __init__(self, settings: CatalogSettings) -> None:
+        self.settings = settings
+        self.state = IcebergState(settings)
+
+    def table(self, name: str) -> Table:
+        catalog = load_catalog(self.settings.name, **dict(self.settings.pyiceberg))
+        return catalog.load_table((self.settings.database, name))
+
+    def make(self, name: str) -> int:
+        """A table with one column and an empty root snapshot, whose id is returned."""
+        catalog = load_catalog(self.settings.name, **dict(self.settings.pyiceberg))
+        catalog.create_namespace_if_not_exists(self.settings.database)
+        catalog.create_table((self.settings.database, name), ROWS)
+        return self.append(name, [], branch="main")
+
+    def append(
+        self, name: str, ids: Sequence[int], branch: str, write: str = "", **summary: str
+    ) -> int:
+        """Append rows to a branch; `write` is the write id in the summary. Returns the snapshot."""
+        properties = {"lockstep.write": write} if write else {}
+        properties.update({f"lockstep.{key}": value for key, value in summary.items()})
+        rows = pa.table({"id": pa.array(ids, pa.int64())})
+        self.table(name).append(rows, snapshot_properties=properties, branch=branch)
+        return self.state.head(name, branch)
+
+    def rows(self, name: str, snapshot_id: int | None = None) -> Counter[tuple[Any, ...]]:
+        """Every row as often as it occurs, in a form that can be compared: NaN equals NaN."""
+        found = self.table(name).scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
+        return Counter(comparable(row.values()) for row in found)
+
+
+def comparable(values: Any) -> tuple[Any, ...]:
+    """Values with NaN, lists and structs made hashable and equal to themselves."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, float) and math.isnan(value):
+            return "NaN"
+        if isinstance(value, dict):
+            return tuple((key, one(inner)) for key, inner in value.items())
+        if isinstance(value, (list, tuple)):
+            return tuple(one(inner) for inner in value)
+        return value
+
+    return tuple(one(value) for value in values)
+
+
+class Outbox:
+    """An outbox and the view that it is published to, through Spark."""
+
+    def __init__(self, spark: Any, settings: CatalogSettings, columns: str) -> None:
+        self.spark = spark
+        self.lake = Lake(settings)
+        self.view = f"v{uuid4().hex[:8]}"
+        self.table = f"{self.view}_changes"
+        self.incarnation = uuid4().hex
+        self.schema = f"{columns}, _weight bigint, _step bigint"
+        self._empty = spark.createDataFrame([], self.schema)
+        self.columns = tuple(self._empty.columns[:-2])
+        ensure_table(spark, settings, self.table, self._empty)
+        self.snapshot = self.lake.state.head(self.table, "main")
+
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Append changes as a committed attempt would have: rows end with weight and step."""
+        attempt = uuid4().hex[:8]
+        state, settings = self.lake.state, self.lake.settings
+        state.open_branch(self.table, f"attempt_{attempt}", self.snapshot)
+        frame = self.spark.createDataFrame(list(rows), self.schema) if rows else self._empty
+        written = {"lockstep.write": attempt}
+        append(self.spark, settings, self.table, f"attempt_{attempt}", frame, written)
+        self.snapshot = state.head(self.table, f"attempt_{attempt}")
+        state.settle(self.table, self.snapshot, f"v_{attempt}", (f"attempt_{attempt}",))
+
+    def publish(self, last_step: int, **changed: Any) -> ViewPublished:
+        """Publish to a step; `changed` replaces arguments of `publish_view`."""
+        arguments: dict[str, Any] = {
+            "spark": self.spark,
+            "state": self.lake.state,
+            "catalog": self.lake.settings,
+            "view": self.view,
+            "columns": self.columns,
+            "outbox_table": self.table,
+            "outbox_snapshot_id": self.snapshot,
+            "last_step": last_step,
+            "incarnation": self.incarnation,
+        }
+        return publish_view(**{**arguments, **changed})
+
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        """What the view shows on main."""
+        return self.lake.rows(self.view)

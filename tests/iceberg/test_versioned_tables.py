@@ -1,0 +1,105 @@
+"""Versioned tables through Spark Connect: one root whoever makes them, appends, reads at a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from lake_builders import Lake
+
+from lockstep.errors import StateDiverged
+from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark_server: Any, database: str) -> Lake:
+    return Lake(spark_server.catalog_settings(database))
+
+
+@pytest.fixture
+def session(spark_server: Any, lake: Lake) -> Iterator[Any]:
+    """A session of its own, under a catalog name that the server was not started with."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(spark_server.remote).create()
+    configure_catalog(spark, lake.settings)
+    yield spark
+    spark.stop()
+
+
+def test_a_session_learns_of_a_catalog_after_the_server_has_started(
+    session: Any, lake: Lake
+) -> None:
+    from dataclasses import replace
+
+    other = Lake(replace(lake.settings, name="elsewhere"))
+    configure_catalog(session, other.settings)
+    ensure_table(session, other.settings, "t", session.range(1))
+    assert other.state.tables() == ("t",)
+    assert lake.state.tables() == (), "the name is part of a catalog's key"
+
+
+def test_creators_at_once_make_one_table_with_one_root(session: Any, lake: Lake) -> None:
+    frame = session.range(3).selectExpr("id", "cast(id as tinyint) small", "'x' as text")
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda _: ensure_table(session, lake.settings, "t", frame), range(5)))
+    table = lake.table("t")
+    assert [snapshot.parent_snapshot_id for snapshot in table.snapshots()] == [None]
+    assert table.scan().count() == 0
+    assert all(not field.required for field in table.schema().fields)
+    assert table.properties["write.distribution-mode"] == "none"
+    assert lake.state.open_branch("t", "attempt_a", None) == table.snapshots()[0].snapshot_id
+
+
+def test_a_table_with_other_columns_is_refused(session: Any, lake: Lake) -> None:
+    ensure_table(session, lake.settings, "t", session.range(1))
+    ensure_table(session, lake.settings, "t", session.range(1).where("id is null"))
+    with pytest.raises(StateDiverged) as refused:
+        ensure_table(session, lake.settings, "t", session.range(1).selectExpr("id", "1L extra"))
+    assert "expected: id bigint, extra bigint" in str(refused.value)
+    assert "found: id bigint" in str(refused.value)
+
+
+def test_several_tables_are_made_and_appended_to_from_threads(session: Any, lake: Lake) -> None:
+    names = [f"t{number}" for number in range(4)]
+    frame = session.range(100)
+
+    def work(name: str) -> None:
+        ensure_table(session, lake.settings, name, frame)
+        lake.state.open_branch(name, "attempt-a", None)
+        written = {"lockstep.write": f"a:{name}", "lockstep.step": "7"}
+        append(session, lake.settings, name, "attempt-a", frame, written)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, names))
+    for name in names:
+        assert lake.state.appended(name, "attempt-a", None) == (f"a:{name}",)
+        head = lake.state.head(name, "attempt-a")
+        assert lake.state.added_records(name, head) == 100
+        root = lake.state.head(name, "main")
+        assert dict(lake.state.summaries(name, "attempt-a", root))[head]["lockstep.step"] == "7"
+        assert lake.rows(name) == {}, "main shows nothing of it"
+
+
+def test_an_append_of_no_rows_is_a_snapshot_too(session: Any, lake: Lake) -> None:
+    frame = session.range(10)
+    ensure_table(session, lake.settings, "t", frame)
+    lake.state.open_branch("t", "attempt_a", None)
+    for write, rows in (("one", frame.where("id < 0")), ("two", frame.limit(0))):
+        append(session, lake.settings, "t", "attempt_a", rows, {"lockstep.write": write})
+    assert lake.state.appended("t", "attempt_a", None) == ("one", "two")
+    assert lake.state.added_records("t", lake.state.head("t", "attempt_a")) == 0
+
+
+def test_read_at_gives_the_rows_of_a_snapshot_for_good(session: Any, lake: Lake) -> None:
+    ensure_table(session, lake.settings, "t", session.range(1))
+    root = lake.state.open_branch("t", "attempt_a", None)
+    append(session, lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "a"})
+    first = lake.state.head("t", "attempt_a")
+    frame = read_at(session, lake.settings, "t", first)
+    append(session, lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "b"})
+    assert (read_at(session, lake.settings, "t", root).count(), frame.count()) == (0, 5)

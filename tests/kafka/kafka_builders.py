@@ -1,0 +1,158 @@
+"""Topics, records, sources and intervals for the tests of Kafka; every topic has a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from time import sleep
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+
+from lockstep.adapters.kafka import create_topics
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import Division, Interval, OffsetRange, SourceSlice
+from lockstep.errors import Position
+from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
+
+T0 = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def new_topic(bootstrap: str, partitions: int = 1, **settings: str) -> str:
+    topic = f"topic-{uuid4().hex[:10]}"
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    assert create_topics(KafkaConnection(bootstrap), {topic: partitions}, named) == (topic,)
+    return topic
+
+
+def send(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes | None],
+    partition: int = 0,
+    timestamp: int = 0,
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    failed: list[object] = []
+    for value in values:
+        producer.produce(
+            topic,
+            value,
+            partition=partition,
+            timestamp=timestamp,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert not failed
+
+
+def send_transaction(
+    bootstrap: str, topic: str, values: Iterable[bytes], commit: bool, partition: int = 0
+) -> None:
+    producer = open_transaction(bootstrap, topic, values, partition)
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+
+def open_transaction(
+    bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0
+) -> Producer:
+    """Its records are written, and neither committed nor aborted."""
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    producer.flush(30)
+    return producer
+
+
+def source(
+    bootstrap: str, topic: str, columns: Sequence[tuple[str, str]] = (), **options: str
+) -> SourceTable:
+    """Columns are (name, type); a type that ends in NOT NULL makes a column that must not be null."""
+    declared = tuple(
+        SourceColumn(name, kind.removesuffix(" NOT NULL"), not kind.endswith(" NOT NULL"))
+        for name, kind in columns
+    )
+    return SourceTable(
+        "src",
+        declared,
+        "kafka",
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **options},
+        Position("sources.sql"),
+    )
+
+
+def sink(bootstrap: str, topic: str, **options: str) -> SinkTable:
+    return SinkTable(
+        "out",
+        "v",
+        "kafka",
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, **options},
+        Position("sinks.sql"),
+    )
+
+
+def project(*sources: SourceTable) -> Project:
+    return Project("p", "lake", "d", {}, sources, (), ())
+
+
+def interval(topic: str, ends: Sequence[Mapping[int, int]], first_step: int = 0) -> Interval:
+    """The first mapping holds the starts, each further one the ends of a step, by partition."""
+    divisions = []
+    for number, (start, end) in enumerate(pairwise(ends)):
+        ranges = tuple(OffsetRange(p, start.get(p, 0), end[p]) for p in sorted(end))
+        divisions.append(
+            Division(
+                first_step + number,
+                T0 + timedelta(seconds=number),
+                (SourceSlice("src", topic, "id", ranges),),
+            )
+        )
+    return Interval(tuple(divisions))
+
+
+def wait_until_decided(bootstrap: str, topic: str) -> None:
+    """A commit is decided before its markers are written: until then the end is not stable."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        (described,) = admin.describe_topics([topic])
+        places = [TopicPartition(topic, p["partition_index"]) for p in described["partitions"]]
+        latest = dict.fromkeys(places, OffsetSpec.LATEST)
+        while admin.list_partition_offsets(
+            latest, IsolationLevel.READ_COMMITTED
+        ) != admin.list_partition_offsets(latest, IsolationLevel.READ_UNCOMMITTED):
+            sleep(0.02)
+    finally:
+        admin.close()
+
+
+def committed_records(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    """All committed records, in order within each partition, by a client that the sink doesn't use."""
+    wait_until_decided(bootstrap, topic)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    try:
+        places = [TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        records: list[ConsumerRecord] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for batch in consumer.poll(timeout_ms=500).values():
+                records.extend(batch)
+        return records
+    finally:
+        consumer.close()
