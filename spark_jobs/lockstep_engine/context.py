@@ -1,0 +1,43 @@
+"""What every operator is told about the interval that it works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
+
+from lockstep.sql.nodes import Node
+
+__all__ = ["SMALL_RECORDS", "Context"]
+
+SMALL_RECORDS = 200_000
+"""Up to so many source records a delta is broadcast to the state, beyond it both are shuffled."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Steps first_step..last_step of one interval, worked on in one session.
+
+    `spark` is a Connect session or a classic one: operators use only what both have. `records` is
+    an upper bound of the source records in the interval, `partitions` the shuffle partitions
+    wanted. `types` remembers column types by node, as asking Spark for them costs a round trip:
+    hand the same mapping to the next interval of the same circuit.
+    """
+
+    spark: SparkSession
+    first_step: int
+    last_step: int
+    records: int
+    partitions: int
+    types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_small(self) -> bool:
+        """True where deltas are small enough to be broadcast."""
+        return self.records < SMALL_RECORDS
+
+    @property
+    def before(self) -> int:
+        """The step of the state at the version opened: the one before the first."""
+        return self.first_step - 1

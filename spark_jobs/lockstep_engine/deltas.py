@@ -1,0 +1,89 @@
+"""Deltas: frames of a relation's columns, `_weight bigint` and `_step bigint`.
+
+The law of consolidation: a delta and its consolidation are the same Z-set at every step. Without it
+a consumer that looks at single rows (an outbox, a kernel) would see +1 and -1 of one row as a
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lockstep_engine.context import Context
+
+__all__ = [
+    "STEP",
+    "WEIGHT",
+    "columns_of",
+    "consolidate",
+    "merge_steps",
+    "only_keys",
+    "quoted",
+    "union",
+]
+
+WEIGHT = "_weight"
+STEP = "_step"
+
+
+def quoted(name: str) -> str:
+    """The name as SQL text."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def columns_of(names: Iterable[str]) -> list[Column]:
+    """References to columns by their plain names, whatever characters they hold."""
+    return [F.col(quoted(name)) for name in names]
+
+
+def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """One row per (row, step), weights added, none 0: columns, `_weight`, `_step`.
+
+    Rows are equal as in GROUP BY: null equals null, NaN equals NaN, -0.0 equals 0.0.
+    """
+    names = list(columns)
+    return (
+        delta.groupBy(*columns_of([*names, STEP]))
+        .agg(F.sum(WEIGHT).alias(WEIGHT))
+        .where(f"{WEIGHT} <> 0")
+        .select(*columns_of([*names, WEIGHT, STEP]))
+    )
+
+
+def merge_steps(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """What the whole interval adds to an integral: columns and `_weight`, none 0."""
+    names = list(columns)
+    return (
+        delta.groupBy(*columns_of(names)).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
+    )
+
+
+def union(parts: Sequence[DataFrame]) -> DataFrame:
+    """All rows, by name; a column that a part lacks is null in its rows."""
+    return reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
+
+
+def only_keys(
+    state: DataFrame, keys: Sequence[str], delta: DataFrame, context: Context
+) -> DataFrame:
+    """The rows of `state` whose key occurs in `delta`; both have the columns `keys`, nulls are
+    equal.
+
+    The keys of a small delta are broadcast, so that the state is read where it lies.
+    """
+    if not keys:
+        return state
+    renamed = [f"_key_{place}" for place in range(len(keys))]
+    wanted = delta.select(
+        *(F.col(quoted(key)).alias(name) for key, name in zip(keys, renamed, strict=True))
+    ).distinct()
+    if context.is_small:
+        wanted = F.broadcast(wanted)
+    matches = " AND ".join(
+        f"{quoted(key)} <=> {name}" for key, name in zip(keys, renamed, strict=True)
+    )
+    return state.join(wanted, F.expr(matches), "left_semi")

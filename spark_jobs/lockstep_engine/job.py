@@ -1,0 +1,234 @@
+"""One attempt at one interval: read the recorded ranges, run the circuit, append to the branches.
+
+The job is a function of `IntervalJob` alone. It commits nothing: when it returns, its appends stand
+on the attempt's branches, and nobody but the attempt can see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
+from lockstep.control.ports import Progress, State
+from lockstep.errors import BadRecord
+from lockstep.ids import STEPS_TABLE, errors_table
+from lockstep.sql.circuit import Circuit, Project, SourceTable
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.nodes import Scan
+from lockstep.sql.project import parse_project
+from lockstep.threads import in_parallel
+from lockstep_engine.context import SMALL_RECORDS, Context
+from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.sources.kafka import Decoded, read_kafka
+from lockstep_engine.stopwatch import Stopwatch
+from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
+
+__all__ = ["run_interval"]
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """All that this interval appends, by table, and those tables to which nothing goes."""
+
+    appends: Mapping[str, DataFrame]
+    untouched: Mapping[str, DataFrame]
+
+
+def run_interval(
+    spark: SparkSession, job: IntervalJob, state: State, progress: Progress
+) -> IntervalResult:
+    """Run an attempt. Raises BadRecord where a source says on_error = 'fail', before any append.
+
+    `tables` of the result names every table of the circuit: the head of this attempt's branch where
+    it appended, else the snapshot of the version opened (the root of a new table).
+    """
+    watch = Stopwatch()
+    with watch.part("compile"):
+        project = parse_project(job.files, job.variables)
+        circuit = build_circuit(project)
+        configure_catalog(spark, job.catalog)
+        context = _context(spark, job)
+    kept: list[DataFrame] = []
+    try:
+        with watch.part("decode"):
+            decoded = _decode(spark, job, project, circuit, context)
+            kept.extend(frame for one in decoded.values() for frame in one.kept)
+            bad = _count_errors(job, project, decoded, progress)
+        with watch.part("build"):
+            evaluated = evaluate_circuit(
+                circuit,
+                {name: one.delta for name, one in decoded.items()},
+                lambda table: _read_trace(spark, job, table),
+                context,
+            )
+            kept.extend(evaluated.kept)
+            frames = _frames(spark, job, decoded, bad, {**evaluated.appends, **evaluated.outboxes})
+        return _write(spark, job, state, frames, watch, progress)
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _context(spark: SparkSession, job: IntervalJob) -> Context:
+    records = job.interval.records
+    partitions = 2 if records <= SMALL_RECORDS else 8
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return Context(spark, job.interval.first_step, job.interval.last_step, records, partitions)
+
+
+def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:
+    snapshot = job.base_tables.get(table)
+    return None if snapshot is None else read_at(spark, job.catalog, table, snapshot)
+
+
+def _wanted_columns(circuit: Circuit, source: SourceTable) -> tuple[str, ...]:
+    """The columns that any scan of the source wants, in declared order."""
+    wanted = {
+        column
+        for operator in circuit.operators
+        if isinstance(operator.node, Scan) and operator.node.source == source.name
+        for column in operator.node.columns
+    }
+    return tuple(column.key for column in source.columns if column.key in wanted)
+
+
+def _decode(
+    spark: SparkSession,
+    job: IntervalJob,
+    project: Project,
+    circuit: Circuit,
+    context: Context,
+) -> Mapping[str, Decoded]:
+    """The decoded deltas and errors of every source, lazily; each topic is read once."""
+    return {
+        source.name: read_kafka(
+            spark, source, _wanted_columns(circuit, source), job.interval, context
+        )
+        for source in project.sources
+    }
+
+
+def _count_errors(
+    job: IntervalJob, project: Project, decoded: Mapping[str, Decoded], progress: Progress
+) -> Mapping[str, int]:
+    """Count bad records by source: this is the action that reads Kafka and fills the kept frames."""
+    names = [source.name for source in project.sources]
+    bad = dict(zip(names, in_parallel(lambda n: decoded[n].errors.count(), names), strict=True))
+    for source in project.sources:
+        if bad[source.name] and source.options.get("on_error", "table") == "fail":
+            raise _bad_record(source, decoded[source.name].errors)
+    progress(
+        f"steps {job.interval.first_step}..{job.interval.last_step}: read {job.interval.records:,} "
+        f"records of {len(names)} sources, {sum(bad.values()):,} of them bad"
+    )
+    return bad
+
+
+def _bad_record(source: SourceTable, errors: DataFrame) -> BadRecord:
+    first = errors.orderBy("partition", "offset").first()
+    assert first is not None, "the caller has counted at least one"
+    return BadRecord(
+        f"source {source.name}: partition {first['partition']} offset {first['offset']} "
+        "could not be decoded, and the source says on_error = 'fail'",
+        expected="a JSON object with the declared columns",
+        found=str(first["reason"]),
+        next_step="correct the producer, or set 'on_error' = 'table' and deploy again",
+    )
+
+
+def _steps_frame(spark: SparkSession, job: IntervalJob) -> DataFrame:
+    rows = [
+        (d.step, d.time, s.source, s.topic, s.topic_id, r.partition, r.start, r.end)
+        for d in job.interval.divisions
+        for s in d.slices
+        for r in s.ranges
+    ]
+    return spark.createDataFrame(
+        rows,
+        "step bigint, time timestamp, source string, topic string, topic_id string, "
+        "partition int, start_offset bigint, end_offset bigint",
+    )
+
+
+def _frames(
+    spark: SparkSession,
+    job: IntervalJob,
+    decoded: Mapping[str, Decoded],
+    bad: Mapping[str, int],
+    circuit_frames: Mapping[str, DataFrame],
+) -> _Frames:
+    """Divide the tables into those that get rows and those that cannot.
+
+    A later interval without any record changes nothing in traces and outboxes, so Spark is not
+    even asked; the steps are recorded all the same. The first interval always runs: a global
+    aggregate over nothing is one row.
+    """
+    is_idle = job.interval.records == 0 and bool(job.base_tables)
+    appends: dict[str, DataFrame] = {STEPS_TABLE: _steps_frame(spark, job)}
+    untouched: dict[str, DataFrame] = {}
+    (untouched if is_idle else appends).update(circuit_frames)
+    for source, one in decoded.items():
+        (appends if bad[source] else untouched)[errors_table(source)] = one.errors
+    return _Frames(appends, untouched)
+
+
+def _write(
+    spark: SparkSession,
+    job: IntervalJob,
+    state: State,
+    frames: _Frames,
+    watch: Stopwatch,
+    progress: Progress,
+) -> IntervalResult:
+    everything = {**frames.appends, **frames.untouched}
+    new = [table for table in sorted(everything) if table not in job.base_tables]
+    with watch.part("create tables"):
+        in_parallel(lambda t: ensure_table(spark, job.catalog, t, everything[t]), new)
+    with watch.part("branches"):
+        touched = [table for table in sorted(everything) if table in frames.appends or table in new]
+        opened = in_parallel(
+            lambda t: state.open_branch(t, job.branch, job.base_tables.get(t)), touched
+        )
+    tables = {**job.base_tables, **dict(zip(touched, opened, strict=True))}
+
+    def write(table: str) -> None:
+        with watch.part(f"append {table}"):
+            append(
+                spark, job.catalog, table, job.branch, frames.appends[table], _summary(job, table)
+            )
+
+    with watch.part("append"):
+        # The widest first: with two cores the last one to start should be short.
+        in_parallel(write, sorted(frames.appends, key=lambda t: (t == STEPS_TABLE, t)))
+    with watch.part("heads"):
+        writes = tuple(in_parallel(lambda t: _written(state, job, t), sorted(frames.appends)))
+    tables.update({write.table: write.snapshot_id for write in writes})
+    progress(
+        f"steps {job.interval.first_step}..{job.interval.last_step}: appended "
+        f"{sum(write.records for write in writes):,} rows to {len(writes)} tables"
+    )
+    return IntervalResult(tables, writes, watch.seconds)
+
+
+def _write_id(job: IntervalJob, table: str) -> str:
+    return f"{job.attempt}:{table}"
+
+
+def _summary(job: IntervalJob, table: str) -> Mapping[str, str]:
+    """What each appended snapshot says about itself; from these the store can be rebuilt."""
+    return {
+        "lockstep.write": _write_id(job, table),
+        "lockstep.attempt": job.attempt,
+        "lockstep.incarnation": job.incarnation,
+        "lockstep.version": str(job.base_version + 1),
+        "lockstep.step": str(job.interval.last_step),
+        "lockstep.layout": str(job.layout_epoch),
+    }
+
+
+def _written(state: State, job: IntervalJob, table: str) -> TableWrite:
+    head = state.head(table, job.branch)
+    return TableWrite(table, _write_id(job, table), head, state.added_records(table, head))

@@ -1,0 +1,47 @@
+"""Groups of sorted rows: what all kernels have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Integers", "Positions", "positions_of", "starts"]
+
+Integers = NDArray[np.int64]
+
+
+def starts(*columns: Integers) -> NDArray[np.bool_]:
+    """Where a row of sorted columns differs from the one before it."""
+    is_new = np.zeros(len(columns[0]), np.bool_)
+    is_new[:1] = True
+    for column in columns:
+        is_new[1:] |= column[1:] != column[:-1]
+    return is_new
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The (key, step) that occur, sorted by key and step.
+
+    `at[p]` is an input row of position p, `of_row[i]` the position of input row i; the positions of
+    the key of p are first[p] <= q < last[p].
+    """
+
+    at: Integers
+    of_row: Integers
+    first: Integers
+    last: Integers
+
+
+def positions_of(keys: Integers, steps: Integers) -> Positions:
+    """The positions of rows in any order."""
+    order = np.lexsort((steps, keys))
+    is_new = starts(keys[order], steps[order])
+    of_row = np.empty(len(keys), np.int64)
+    of_row[order] = np.cumsum(is_new) - 1
+    at = order[is_new]
+    groups = keys[at]
+    first = np.searchsorted(groups, groups, side="left")
+    return Positions(at, of_row, first, np.searchsorted(groups, groups, side="right"))

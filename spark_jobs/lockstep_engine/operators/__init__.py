@@ -1,0 +1,57 @@
+"""Every operator maps a delta with many steps to a delta with many steps (design, section 3).
+
+The law that each is tested by: for any input, any division of it into steps and any division of the
+steps into intervals, the sum of the emitted deltas up to step t is the query on the sum of the
+inputs up to t. With Δ the delta of an interval and S the state before it, an operator is a pure
+function from (S, Δ) to (emitted delta, appends to S); the driver owns steps, versions and tables.
+
+Asked of the caller, and not checked, as checking would cost a pass over the data: weights are not
+0, the integral of an input never has a row of negative weight at the end of a step, and the state
+is exactly the sum of all appends of the earlier intervals.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pyspark.sql import DataFrame
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.nodes import Aggregate, Filter, Join, Project, Scan, TimeWindow, UnionAll
+from lockstep_engine.context import Context
+from lockstep_engine.operators.aggregate import aggregate
+from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.operators.join import join
+from lockstep_engine.operators.linear import add_window, filter_rows, project, union_all
+
+__all__ = ["Context", "Evaluation", "State", "evaluate"]
+
+
+def evaluate(
+    operator: Operator, inputs: tuple[DataFrame, ...], state: State, context: Context
+) -> Evaluation:
+    """The delta of one operator and its appends, as frames that have not run yet.
+
+    `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`. `state`
+    maps each of the operator's trace tables to its rows at the version opened (a key may have
+    several rows, and rows may cancel), or to None where there are none. Raises WrongUse for a type
+    that an aggregate is not defined on.
+    """
+    node = operator.node
+    match node:
+        case Scan():
+            raise ValueError("a Scan is what the driver reads; it is never evaluated here")
+        case Project():
+            return Evaluation(project(node, inputs[0]))
+        case Filter():
+            return Evaluation(filter_rows(node, inputs[0]))
+        case TimeWindow():
+            return Evaluation(add_window(node, inputs[0]))
+        case UnionAll():
+            return Evaluation(union_all(inputs))
+        case Join():
+            return join(operator, node, inputs, state, context)
+        case Aggregate():
+            return aggregate(operator, node, inputs[0], state, context)
+        case _:
+            assert_never(node)

@@ -1,0 +1,211 @@
+"""Accumulators: what a trace remembers of a group, per aggregate function.
+
+Each is a commutative semigroup: a row is lifted to an increment, increments are merged by Spark's
+sum, min or max in any order, and the aggregate's value is read off the merged ones. That is what
+makes a running total over steps, a total over intervals and a partial total in a task the same
+thing. Everything here is SQL text over the columns of one frame.
+
+==============  ========================================================  =====================
+function        accumulators                                              is a group under sum
+==============  ========================================================  =====================
+count(*)        `_rows`                                                   yes
+count(x)        `_count_i`                                                yes
+sum, avg        `_count_i` and, by the type of x, `_sum_i` or             yes
+                `_high_i`, `_low_i`, or bins (see `exact_sums`)
+min, max        `_min_i`, `_max_i`                                        no: append-only input
+==============  ========================================================  =====================
+
+`i` numbers the arguments in the order in which the calls first name them. Without the count apart
+from the sum, a group whose last value was taken back would show 0 where SQL says null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+)
+
+from lockstep.errors import WrongUse
+from lockstep.sql.nodes import Aggregate, AggregateCall, AggregateFunction
+from lockstep_engine.deltas import WEIGHT, quoted
+
+__all__ = ["ROWS", "Accumulator", "accumulators_of", "is_exact", "places_of", "value_of"]
+
+ROWS = "_rows"
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """`lift` is an input row's increment, null where it adds nothing; `merge` is sum, min or
+    max."""
+
+    name: str
+    lift: str
+    merge: str
+
+
+def places_of(calls: Iterable[AggregateCall]) -> Mapping[str, int]:
+    """The number of each argument, which stands in the names of its accumulators."""
+    arguments = dict.fromkeys(call.argument for call in calls if call.argument is not None)
+    return {argument: place for place, argument in enumerate(arguments)}
+
+
+def is_exact(kind: DataType) -> bool:
+    """True for floating point, whose sums are kept in bins (`exact_sums`) and not here. Spark's sum
+    of a string is that of its double."""
+    return isinstance(kind, DoubleType | FloatType | StringType)
+
+
+def accumulators_of(
+    node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]
+) -> tuple[Accumulator, ...]:
+    """The accumulators of the node's calls, each once, `_rows` first.
+
+    `by_value` are arguments whose extremes are found from their values, so have none. `types` has
+    the type of every argument of sum and avg. Raises WrongUse for one without a sum.
+    """
+    places = places_of(node.aggregates)
+    found = [Accumulator(ROWS, f"`{WEIGHT}`", "sum")]
+    for call in node.aggregates:
+        if call.argument is None:
+            continue
+        if call.function.is_extreme and (call.argument in by_value or call.argument in node.keys):
+            continue
+        found.extend(_of_call(call, call.argument, places[call.argument], types))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_call(
+    call: AggregateCall, argument: str, place: int, types: Mapping[str, DataType]
+) -> Iterator[Accumulator]:
+    value = quoted(argument)
+    match call.function:
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            name = call.function.value
+            yield Accumulator(f"_{name}_{place}", value, name)
+        case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.AVG:
+            lift = f"CASE WHEN {value} IS NOT NULL THEN `{WEIGHT}` END"
+            yield Accumulator(f"_count_{place}", lift, "sum")
+            if call.function is not AggregateFunction.COUNT:
+                yield from _of_sum(call, value, place, types[argument])
+
+
+def _of_sum(call: AggregateCall, value: str, place: int, kind: DataType) -> Iterator[Accumulator]:
+    match kind:
+        case ByteType() | ShortType() | IntegerType():
+            yield Accumulator(f"_sum_{place}", f"{value} * `{WEIGHT}`", "sum")
+        case LongType():
+            # In halves, as a total may leave bigint within a step, or in an interval's share of it,
+            # and come back: only the value at a step's end is judged.
+            yield Accumulator(f"_high_{place}", f"shiftright({value}, 32) * `{WEIGHT}`", "sum")
+            yield Accumulator(f"_low_{place}", f"({value} & 4294967295L) * `{WEIGHT}`", "sum")
+        case DecimalType():
+            yield Accumulator(f"_sum_{place}", _weighted_decimal(value, kind), "sum")
+        case _ if is_exact(kind):
+            return
+        case _:
+            raise WrongUse(
+                f"{call.function.value} of column {call.argument} is not defined on its type",
+                expected="an integer, a decimal, a double or a float",
+                found=kind.simpleString(),
+                next_step=f"cast it: {call.function.value}(CAST(… AS DECIMAL(18, 6)))",
+            )
+
+
+def _weighted_decimal(value: str, kind: DecimalType) -> str:
+    """The value times the weight as decimal(38, s), without loss.
+
+    Spark's product of decimals gives up digits where their number passes 38, which a bigint's 20
+    soon make it do: a weight other than 1 and -1 then multiplies the digits as a whole number.
+    """
+    wide = f"decimal(38, {kind.scale})"
+    if kind.precision <= 17:
+        product = f"CAST({value} * `{WEIGHT}` AS {wide})"
+    else:
+        digits = f"CAST(replace(CAST({value} AS string), '.', '') AS decimal(38, 0))"
+        shifted = f"concat(CAST({digits} * `{WEIGHT}` AS string), 'E-{kind.scale}')"
+        product = f"CAST({shifted} AS {wide})"
+    return (
+        f"CASE WHEN `{WEIGHT}` = 1 THEN CAST({value} AS {wide}) "
+        f"WHEN `{WEIGHT}` = -1 THEN CAST(-{value} AS {wide}) ELSE {product} END"
+    )
+
+
+def value_of(call: AggregateCall, node: Aggregate, types: Mapping[str, DataType]) -> str:
+    """The aggregate's value, in Spark's own result type, from the totals of its accumulators."""
+    if call.argument is None:
+        return f"coalesce({ROWS}, 0L)"
+    if call.function.is_extreme and call.argument in node.keys:
+        return quoted(call.argument)
+    place = places_of(node.aggregates)[call.argument]
+    count = f"coalesce(_count_{place}, 0L)"
+    match call.function:
+        case AggregateFunction.COUNT:
+            return count
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return f"_{call.function.value}_{place}"
+        case AggregateFunction.SUM:
+            return f"CASE WHEN {count} > 0 THEN {_sum(place, types[call.argument])} END"
+        case AggregateFunction.AVG:
+            return f"CASE WHEN {count} > 0 THEN {_average(place, types[call.argument])} END"
+
+
+def _sum(place: int, kind: DataType) -> str:
+    match kind:
+        case LongType():
+            # The halves are brought to form first, so that this overflows only if the sum does.
+            high, low = _halves(place)
+            return f"({high} * 4294967296L + {low})"
+        case DecimalType():
+            return f"CAST(_sum_{place} AS decimal({min(38, kind.precision + 10)}, {kind.scale}))"
+        case _ if is_exact(kind):
+            # A group of zeros has no bins.
+            return f"coalesce(_exact_{place}, 0D)"
+        case _:
+            return f"_sum_{place}"
+
+
+def _halves(place: int) -> tuple[str, str]:
+    return (
+        f"(_high_{place} + shiftright(_low_{place}, 32))",
+        f"(_low_{place} & 4294967295L)",
+    )
+
+
+def _average(place: int, kind: DataType) -> str:
+    match kind:
+        case LongType():
+            high, low = _halves(place)
+            return f"(({high} * 4294967296D + {low}) / _count_{place})"
+        case DecimalType():
+            return _decimal_average(place, kind)
+        case _ if is_exact(kind):
+            return f"({_sum(place, kind)} / _count_{place})"
+        case _:
+            return f"(CAST(_sum_{place} AS double) / _count_{place})"
+
+
+def _decimal_average(place: int, kind: DecimalType) -> str:
+    """Spark's avg of decimal(p, s): decimal(p + 4, s + 4), rounded half up.
+
+    Spark's division of decimals gives up scale where whole digits are many, so whole part and
+    remainder are divided apart: the remainder is smaller than the count, of 13 digits at most.
+    """
+    total = f"CAST(_sum_{place} AS decimal({min(38, kind.precision + 10)}, {kind.scale}))"
+    count = f"CAST(_count_{place} AS decimal(13, 0))"
+    scale = min(38, kind.scale + 4)
+    result = f"decimal({min(38, kind.precision + 4)}, {scale})"
+    rest = f"CAST({total} % {count} AS decimal({min(38, kind.scale + 13)}, {kind.scale}))"
+    whole = f"CAST(({total} - {total} % {count}) / {count} AS {result})"
+    return f"CAST({whole} + CAST({rest} / {count} AS {result}) AS {result})"

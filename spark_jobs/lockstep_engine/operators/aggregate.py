@@ -1,0 +1,220 @@
+"""GROUP BY: the output row of a group after step t is a function of its totals after step t.
+
+Rows of the delta become increments, merged by (key, step); totals run over the steps of a key,
+seeded with the state of just those keys; where the output row changed, the old one goes and the new
+one comes. A group is there while its row count is above 0, kept apart from every count of a column:
+without it a group of nulls, or one whose values cancel, could not be told from one that is gone.
+Without keys there is one group, which is always there, from the first step on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField
+
+from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
+from lockstep.sql.nodes import Aggregate, AggregateFunction
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, only_keys, quoted, union
+from lockstep_engine.operators.accumulators import (
+    ROWS,
+    Accumulator,
+    accumulators_of,
+    is_exact,
+    places_of,
+    value_of,
+)
+from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.operators.exact_sums import (
+    PLACE,
+    ExactSum,
+    bins_append,
+    sums_per_step,
+)
+from lockstep_engine.operators.extremes import Extremes, extremes_per_step, values_append
+
+__all__ = ["aggregate"]
+
+_TYPED = (AggregateFunction.SUM, AggregateFunction.AVG)
+
+
+def aggregate(
+    operator: Operator, node: Aggregate, delta: DataFrame, state: State, context: Context
+) -> Evaluation:
+    """The aggregate's delta, consolidated, and what the interval adds to its traces.
+
+    A min or max whose argument has a trace of values is taken to have input that retracts.
+    """
+    by_value = _value_traces(operator)
+    types = _types(node, delta, by_value.keys(), context)
+    accumulators = accumulators_of(node, by_value.keys(), types)
+    lifted = delta.select(
+        *columns_of([*node.keys, STEP]), *(F.expr(a.lift).alias(a.name) for a in accumulators)
+    )
+    table = _accumulator_table(operator)
+    trace = state.get(table)
+    appends = {table: _merged(lifted, node.keys, accumulators)}
+    sums = _exact_sums(node, types)
+    parts = [lifted, *_seeds(node, accumulators, trace, bool(sums), delta, context)]
+    levels: list[str] = []
+    key_fields = [StructField(key, types[key]) for key in node.keys if key in types]
+    if sums:
+        parts.append(sums_per_step(sums, key_fields, delta, trace, context))
+        appends[table] = union([appends[table], bins_append(sums, key_fields, delta)])
+        levels.extend(exact.name for exact in sums)
+    for argument, spec in by_value.items():
+        appends[spec.table] = values_append(delta, node.keys, argument)
+    extremes = _extremes(node, by_value, types)
+    if extremes:
+        parts.append(extremes_per_step(extremes, key_fields, delta, state, context))
+        levels.extend(name for one in extremes for name in one.names)
+    per_step = _merged(union(parts), [*node.keys, STEP], accumulators, levels)
+    running = _running(node, per_step, accumulators, levels)
+    values = [F.expr(value_of(c, node, types)).alias(c.name) for c in node.aggregates]
+    return Evaluation(_changes(node, running, values, context), appends)
+
+
+def _value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
+    """The traces of values by argument."""
+    return {t.columns[0]: t for t in operator.traces if t.kind is TraceKind.VALUES and t.columns}
+
+
+def _types(
+    node: Aggregate, delta: DataFrame, by_value: Collection[str], context: Context
+) -> Mapping[str, DataType]:
+    """The types of all columns that count, if any does: what is summed, what a kernel returns."""
+    if node not in context.types:
+        calls = [call for call in node.aggregates if call.argument is not None]
+        is_typed = bool(by_value) or any(call.function in _TYPED for call in calls)
+        wanted = dict.fromkeys((*node.keys, *(str(call.argument) for call in calls)))
+        schema = delta.select(*columns_of(wanted)).schema if is_typed else ()
+        context.types[node] = {field.name: field.dataType for field in schema}
+    return context.types[node]
+
+
+def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum]:
+    """The floating point arguments of sum and avg."""
+    summed = {call.argument for call in node.aggregates if call.function in _TYPED}
+    return [
+        ExactSum(argument, place)
+        for argument, place in places_of(node.aggregates).items()
+        if argument in summed and is_exact(types[argument])
+    ]
+
+
+def _extremes(
+    node: Aggregate, by_value: Mapping[str, TraceSpec], types: Mapping[str, DataType]
+) -> list[Extremes]:
+    """The arguments of min and max that need their values; a key is its own least and greatest."""
+    found = []
+    for argument, place in places_of(node.aggregates).items():
+        if argument not in by_value or argument in node.keys:
+            continue
+        asked = {call.function for call in node.aggregates if call.argument == argument}
+        least, greatest = (
+            f"_{function.value}_{place}" if function in asked else None
+            for function in (AggregateFunction.MIN, AggregateFunction.MAX)
+        )
+        field = StructField(argument, types[argument])
+        found.append(Extremes(field, place, by_value[argument].table, least, greatest))
+    return found
+
+
+def _accumulator_table(operator: Operator) -> str:
+    tables = [t.table for t in operator.traces if t.kind is TraceKind.ACCUMULATORS]
+    if len(tables) != 1:
+        raise ValueError(f"an aggregate has one trace of accumulators, not {len(tables)}")
+    return tables[0]
+
+
+def _merged(
+    rows: DataFrame,
+    by: Sequence[str],
+    accumulators: tuple[Accumulator, ...],
+    levels: Sequence[str] = (),
+) -> DataFrame:
+    """One row per `by`. `levels` are values after a step, not increments: at most one a step."""
+    merges = [F.expr(f"{a.merge}({a.name})").alias(a.name) for a in accumulators]
+    return rows.groupBy(*columns_of(by)).agg(*merges, *(F.max(name).alias(name) for name in levels))
+
+
+def _seeds(
+    node: Aggregate,
+    accumulators: tuple[Accumulator, ...],
+    trace: DataFrame | None,
+    has_bins: bool,
+    delta: DataFrame,
+    context: Context,
+) -> list[DataFrame]:
+    """What was there before: the state of the delta's keys, as increments of the step before."""
+    seeds = []
+    if trace is not None:
+        if has_bins:
+            trace = trace.where(f"{PLACE} IS NULL")
+        before = F.lit(context.before).cast("bigint").alias(STEP)
+        names = [a.name for a in accumulators]
+        seeds.append(
+            only_keys(trace, node.keys, delta, context).select(
+                *columns_of(node.keys), before, *columns_of(names)
+            )
+        )
+    if not node.keys:
+        # An increment of nothing makes the group's row appear at the first step if it never has.
+        first = F.lit(context.first_step).cast("bigint").alias(STEP)
+        seeds.append(context.spark.range(1).select(first, F.lit(0).cast("bigint").alias(ROWS)))
+    return seeds
+
+
+def _running(
+    node: Aggregate,
+    per_step: DataFrame,
+    accumulators: tuple[Accumulator, ...],
+    levels: Sequence[str],
+) -> DataFrame:
+    """From increments per (key, step) to totals after each step."""
+    to_now = _by_key(node).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return per_step.select(
+        *columns_of([*node.keys, STEP, *levels]),
+        *(F.expr(f"{a.merge}({a.name})").over(to_now).alias(a.name) for a in accumulators),
+    )
+
+
+def _by_key(node: Aggregate) -> WindowSpec:
+    return Window.partitionBy(*columns_of(node.keys)).orderBy(STEP)
+
+
+def _changes(
+    node: Aggregate, running: DataFrame, values: list[Column], context: Context
+) -> DataFrame:
+    """From totals after each step to -old +new where the output row changed."""
+    exists = F.expr(f"{ROWS} > 0") if node.keys else F.lit(True)
+    # A struct also without aggregates (SELECT DISTINCT): then it only says that the row is there.
+    after = F.when(exists, F.struct(F.lit(True).alias("_there"), *values))
+    states = running.select(*columns_of([*node.keys, STEP]), after.alias("_after"))
+    pairs = states.withColumn("_before", F.lag("_after").over(_by_key(node)))
+    changed = pairs.where(f"{STEP} >= {context.first_step} AND NOT (_before <=> _after)")
+    return _emitted(node, changed)
+
+
+def _emitted(node: Aggregate, changed: DataFrame) -> DataFrame:
+    """A row for each of `_before` and `_after` that is there.
+
+    Without a lambda: one has another identity each time a plan is analysed, so that Spark would not
+    recognise a delta that was kept.
+    """
+    old = f"struct(_before AS _row, -1L AS {WEIGHT})"
+    new = f"struct(_after AS _row, 1L AS {WEIGHT})"
+    rows = changed.select(
+        *columns_of([*node.keys, STEP]),
+        F.expr(
+            f"inline(CASE WHEN _before IS NULL THEN array({new}) "
+            f"WHEN _after IS NULL THEN array({old}) ELSE array({old}, {new}) END)"
+        ),
+    )
+    outputs: list[Column] = [
+        F.col(f"_row.{quoted(call.name)}").alias(call.name) for call in node.aggregates
+    ]
+    return rows.select(*columns_of(node.keys), *outputs, *columns_of([WEIGHT, STEP]))

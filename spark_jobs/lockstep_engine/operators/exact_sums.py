@@ -1,0 +1,156 @@
+"""Sums of doubles: the same whatever the order, and without drift when rows are taken back.
+
+Adding doubles rounds at every step, so the sum would depend on the order of rows, on the division
+into steps and on what came and went: 1e20 + 1 - 1e20 would be 0. Here each number goes apart,
+without loss, into whole numbers in a bin of its exponent; these add up in any order, and are
+rounded once, when the sum is read. A group's bins are rows of its trace beside its other
+accumulators: keys, `_place` (which argument), `_bin`, and the parts of that bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, only_keys, quoted, union
+from lockstep_engine.kernels import exact_sums as kernel
+from lockstep_engine.kernels.exact_sums import (
+    DIGIT_BITS,
+    MINUS_INFINITY,
+    NO_BIN,
+    NOT_A_NUMBER,
+    PLUS_INFINITY,
+    running_sums,
+)
+from lockstep_engine.operators.shards import KEY, SHARD, in_shards
+
+__all__ = ["BIN", "PARTS", "PLACE", "ExactSum", "bins_append", "sums_per_step"]
+
+PLACE, BIN = "_place", "_bin"
+
+PARTS = tuple(f"_part_{part}" for part in range(kernel.PARTS))
+
+
+@dataclass(frozen=True)
+class ExactSum:
+    """The sum of a floating point `argument`, whose number is `place`, in column `name`."""
+
+    argument: str
+    place: int
+
+    @property
+    def name(self) -> str:
+        return f"_exact_{self.place}"
+
+
+def bins_append(
+    wanted: Sequence[ExactSum], keys: Sequence[StructField], delta: DataFrame
+) -> DataFrame:
+    """What the interval adds to the bins of a group: keys, `_place`, `_bin int`, the parts."""
+    names = [key.name for key in keys]
+    binned = union([_binned(one, names, delta) for one in wanted])
+    return _merged(binned.where(f"{BIN} <> {NO_BIN}"), [*names, PLACE, BIN])
+
+
+def sums_per_step(
+    wanted: Sequence[ExactSum],
+    keys: Sequence[StructField],
+    delta: DataFrame,
+    trace: DataFrame | None,
+    context: Context,
+) -> DataFrame:
+    """Keys, `_step`, and the sums after it: for each sum a row per key and step in the delta, and
+    one for the step before the first, unless it was 0 then."""
+    names = [key.name for key in keys]
+    parts = [_binned(one, names, delta) for one in wanted]
+    if trace is not None:
+        before = F.lit(context.before).cast("bigint").alias(STEP)
+        held = only_keys(trace.where(f"{PLACE} IS NOT NULL"), names, delta, context)
+        parts.append(held.select(*columns_of([*names, PLACE, BIN, *PARTS]), before))
+    merged = _merged(union(parts), [*names, PLACE, BIN, STEP])
+    schema = StructType(
+        [
+            *keys,
+            StructField(STEP, LongType()),
+            *(StructField(one.name, DoubleType()) for one in wanted),
+        ]
+    )
+    sharded = in_shards(merged, names, context)
+    return sharded.groupBy(SHARD).applyInArrow(_kernel(tuple(names), tuple(wanted)), schema)
+
+
+def _merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
+    return rows.groupBy(*columns_of(by)).agg(*(F.sum(part).alias(part) for part in PARTS))
+
+
+def _binned(wanted: ExactSum, keys: Sequence[str], delta: DataFrame) -> DataFrame:
+    """Each row's number as whole numbers: keys, `_step`, `_place int`, `_bin int`, `_part_0`…
+    `bigint`.
+
+    The scale is a power of two, so every product is exact; it is applied in two, as for the
+    smallest and greatest numbers it is itself out of range. log2 may be off by one at the edge of a
+    bin: the number then stands in the next bin, still whole.
+    """
+    infinity = "double('Infinity')"
+    bins = (
+        f"CASE WHEN _x IS NULL OR _x = 0 THEN {NO_BIN} WHEN isnan(_x) THEN {NOT_A_NUMBER} "
+        f"WHEN _x = {infinity} THEN {PLUS_INFINITY} WHEN _x = -{infinity} THEN {MINUS_INFINITY} "
+        f"ELSE CAST(floor(floor(log2(abs(_x))) / {DIGIT_BITS}) AS int) END"
+    )
+    scaled = f"_x * pow(2D, -13 * {BIN}) * pow(2D, {2 * DIGIT_BITS} - 14 * {BIN})"
+    base, square = f"{1 << DIGIT_BITS}D", f"{1 << 2 * DIGIT_BITS}D"
+    names = [*keys, STEP]
+    frame = delta.select(
+        *columns_of([*names, WEIGHT]),
+        F.col(quoted(wanted.argument)).cast("double").alias("_x"),
+    )
+    frame = frame.withColumn(BIN, F.expr(bins))
+    frame = frame.withColumn("_z", F.expr(f"CASE WHEN {BIN} < {NOT_A_NUMBER} THEN {scaled} END"))
+    frame = frame.withColumn("_high", F.expr(f"CAST(_z / {square} AS bigint)"))
+    frame = frame.withColumn("_rest", F.expr(f"_z - _high * {square}"))
+    frame = frame.withColumn("_middle", F.expr(f"CAST(_rest / {base} AS bigint)"))
+    low = f"CAST(_rest - _middle * {base} AS bigint)"
+    parts = [
+        f"CASE WHEN {BIN} < {NOT_A_NUMBER} THEN {low} WHEN {BIN} < {NO_BIN} THEN 1L ELSE 0L END",
+        "coalesce(_middle, 0L)",
+        "coalesce(_high, 0L)",
+    ]
+    return frame.select(
+        *columns_of([*names, BIN]),
+        F.lit(wanted.place).alias(PLACE),
+        *(
+            F.expr(f"({part}) * {WEIGHT}").alias(name)
+            for part, name in zip(parts, PARTS, strict=True)
+        ),
+    )
+
+
+def _kernel(keys: tuple[str, ...], wanted: tuple[ExactSum, ...]) -> Callable[[pa.Table], pa.Table]:
+    def one_sum(table: pa.Table, one: ExactSum) -> pa.Table:
+        own = table.filter(pc.equal(table[PLACE], one.place))
+        at, sums = running_sums(
+            own[KEY].to_numpy(),
+            own[BIN].to_numpy().astype(np.int64),
+            own[STEP].to_numpy(),
+            np.stack([own[part].to_numpy() for part in PARTS], axis=1),
+        )
+        rows = pa.array(at)
+        columns = {key: own[key].take(rows) for key in keys}
+        columns[STEP] = own[STEP].take(rows)
+        for other in wanted:
+            columns[other.name] = pa.nulls(len(at), pa.float64())
+        columns[one.name] = pa.array(sums)
+        return pa.table(columns)
+
+    def run(table: pa.Table) -> pa.Table:
+        return pa.concat_tables([one_sum(table, one) for one in wanted])
+
+    return run

@@ -1,0 +1,39 @@
+"""Linear operators: f(a + b) = f(a) + f(b), so f is applied to the delta and nothing is remembered.
+
+It holds because each input row gives its output rows without regard to any other row, and keeps its
+weight and its step. An expression that looked at other rows, or at a clock, would break it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lockstep.sql.nodes import Filter, Project, TimeWindow
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
+
+__all__ = ["add_window", "filter_rows", "project", "union_all"]
+
+
+def project(node: Project, delta: DataFrame) -> DataFrame:
+    """Each output from the input row's columns."""
+    outputs = [F.expr(output.expression.text).alias(output.name) for output in node.outputs]
+    return delta.select(*outputs, *columns_of([WEIGHT, STEP]))
+
+
+def filter_rows(node: Filter, delta: DataFrame) -> DataFrame:
+    """The rows for which the predicate is true."""
+    return delta.where(F.expr(node.predicate.text))
+
+
+def add_window(node: TimeWindow, delta: DataFrame) -> DataFrame:
+    """A row once for every window that its timestamp is in, with the window; a null is in none."""
+    window = F.window(F.col(quoted(node.timestamp)), node.size, node.slide).alias(node.name)
+    return delta.select(*columns_of(node.input.columns), window, *columns_of([WEIGHT, STEP]))
+
+
+def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:
+    """All rows of all inputs, by position; Spark widens types that differ."""
+    return reduce(DataFrame.union, deltas)

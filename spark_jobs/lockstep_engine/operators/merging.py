@@ -1,0 +1,42 @@
+"""A trace and its merged rows are the same state: that is what lets maintenance rewrite files.
+
+Rows of one key fold into one by the operation that look-ups fold them by; a row or group whose
+weight has come to 0 is gone. Only the one group of an aggregate without keys stays whatever its
+count, as its row in the output is there over empty input too.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lockstep.sql.circuit import TraceKind, TraceSpec
+from lockstep_engine.deltas import WEIGHT, columns_of, merge_steps, quoted
+from lockstep_engine.operators.accumulators import ROWS
+from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE
+
+__all__ = ["merge_trace"]
+
+
+def merge_trace(trace: TraceSpec, rows: DataFrame) -> DataFrame:
+    """The rows of a trace, at most one a key (or a row), in the columns of the trace."""
+    names = rows.columns
+    if trace.kind is not TraceKind.ACCUMULATORS:
+        merged = merge_steps(rows, [name for name in names if name != WEIGHT])
+        return merged.select(*columns_of(names))
+    # The bins of an exact sum are rows of their own beside the group's.
+    key = [*trace.key, *(name for name in (PLACE, BIN) if name in names)]
+    accumulators = [name for name in names if name not in key]
+    folds = [F.expr(f"{_fold(name)}({quoted(name)})").alias(name) for name in accumulators]
+    merged = rows.groupBy(*columns_of(key)).agg(*folds)
+    is_there = [f"coalesce({ROWS}, 0) <> 0" if trace.key else f"{ROWS} IS NOT NULL"]
+    is_there += [f"coalesce({name}, 0) <> 0" for name in PARTS if name in names]
+    if key:
+        merged = merged.where(" OR ".join(is_there))
+    return merged.select(*columns_of(names))
+
+
+def _fold(accumulator: str) -> str:
+    """An accumulator's operation, which its name begins with; sums are all the others."""
+    kind = accumulator.split("_")[1]
+    return kind if kind in ("min", "max") else "sum"

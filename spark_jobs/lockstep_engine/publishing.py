@@ -1,0 +1,87 @@
+"""Moving every sink of a pipeline forward through the committed outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from lockstep.control.job import PublishJob, PublishResult, SinkTarget
+from lockstep.control.ports import Progress, State
+from lockstep.sql.circuit import OutboxSpec, Project
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.project import parse_project
+from lockstep.threads import in_parallel
+from lockstep_engine.sinks.iceberg import publish_view
+from lockstep_engine.sinks.kafka import publish_kafka
+from lockstep_engine.stopwatch import Stopwatch
+from lockstep_engine.tables import configure_catalog, read_at
+
+__all__ = ["publish_sinks"]
+
+
+def publish_sinks(
+    new_spark: Callable[[], SparkSession], job: PublishJob, state: State, progress: Progress
+) -> PublishResult:
+    """Publish each sink in its own session, as a MERGE's snapshot properties are session settings.
+
+    Sinks are independent: all are tried, and the first failure is raised after the others are done.
+    """
+    project = parse_project(job.files, job.variables)
+    outboxes = {outbox.view: outbox for outbox in build_circuit(project).outboxes}
+    watch = Stopwatch()
+    markers: dict[str, int] = {}
+    rows: dict[str, int] = {}
+
+    def publish(target: SinkTarget) -> None:
+        spark = new_spark()
+        try:
+            configure_catalog(spark, job.catalog)
+            with watch.part(target.name):
+                markers[target.name], rows[target.name] = _publish_one(
+                    spark, job, state, project, outboxes[target.view], target
+                )
+        finally:
+            spark.stop()
+        progress(
+            f"{target.name}: {rows[target.name]:,} rows, now at step {markers[target.name]} "
+            f"({watch.seconds[target.name]:.1f} s)"
+        )
+
+    in_parallel(publish, job.sinks)
+    return PublishResult(markers, rows, watch.seconds)
+
+
+def _publish_one(
+    spark: SparkSession,
+    job: PublishJob,
+    state: State,
+    project: Project,
+    outbox: OutboxSpec,
+    target: SinkTarget,
+) -> tuple[int, int]:
+    """Marker and rows sent."""
+    snapshot = job.tables[outbox.table]
+    if target.provider == "iceberg":
+        published = publish_view(
+            spark,
+            state,
+            job.catalog,
+            target.view,
+            outbox.columns,
+            outbox.table,
+            snapshot,
+            target.last_step,
+            job.incarnation,
+        )
+        return published.marker, published.rows
+    sink = next(sink for sink in project.sinks if sink.name == target.name)
+    return publish_kafka(
+        spark,
+        sink,
+        job.incarnation,
+        read_at(spark, job.catalog, outbox.table, snapshot),
+        target.first_step,
+        target.last_step,
+        job.step_times,
+    )

@@ -1,0 +1,1 @@
+"""Sinks: cursors over the committed outboxes, one module a kind."""

@@ -1,0 +1,1 @@
+"""Sources: recorded ranges of Kafka topics as deltas."""

@@ -1,0 +1,174 @@
+"""Versioned tables through Spark: made once, read at a snapshot, appended to on a branch.
+
+Law: a table starts with one empty root snapshot, and rows reach it by appends to branches alone.
+Without a root there is nothing that the first attempt could branch from; with two, two attempts
+would start from different pasts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql.types import StructType
+
+from lockstep.control.job import CatalogSettings
+from lockstep.errors import EngineFailed, StateDiverged
+
+__all__ = [
+    "TABLE_PROPERTIES",
+    "append",
+    "configure_catalog",
+    "ensure_table",
+    "read_at",
+    "table_name",
+]
+
+TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        "format-version": "2",
+        # Without it Spark shuffles small appends by partition before it writes them.
+        "write.distribution-mode": "none",
+        "write.parquet.compression-codec": "zstd",
+        # Every commit writes a metadata file; a branch, an append and a tag per interval add up.
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "20",
+        # Attempts, publishes and maintenance commit to one table at once, to refs of their own.
+        "commit.retry.num-retries": "10",
+    }
+)
+"""Of every table that Lockstep makes, views too. Column metrics are Iceberg's default (min and max,
+strings cut to 16 characters): look-ups skip files by them."""
+
+
+def configure_catalog(spark: SparkSession, catalog: CatalogSettings) -> None:
+    """Make the catalog known to this session, before anything in it is named there.
+
+    Only settings that differ are sent: a server that was started with them costs one round trip.
+    Iceberg's SQL extensions are static, and are the server's to set.
+    """
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    wanted = {prefix: "org.apache.iceberg.spark.SparkCatalog"}
+    wanted.update({f"{prefix}.{key}": value for key, value in catalog.spark.items()})
+    current = spark.conf.getAll
+    for key, value in wanted.items():
+        if current.get(key) != value:
+            spark.conf.set(key, value)
+
+
+def table_name(catalog: CatalogSettings, table: str, ref: str = "") -> str:
+    """The full name as SQL text; `ref` is a branch to write to, or another suffix of Iceberg's."""
+    parts = (catalog.name, catalog.database, table, ref)
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts if part)
+
+
+def ensure_table(
+    spark: SparkSession,
+    catalog: CatalogSettings,
+    table: str,
+    frame: DataFrame,
+    properties: Mapping[str, str] = TABLE_PROPERTIES,
+    summary: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Make `table` with the columns of `frame`, all nullable, and no rows, if it is not there.
+
+    The table and its empty root snapshot are one commit, so that of several creators one wins and
+    the others find its table. `properties` are the table's, `summary` stands in the root snapshot's;
+    a table that is there keeps its own. Makes the database, too. Raises StateDiverged where a table
+    of that name has other columns, EngineFailed where the catalog refuses.
+    """
+    name = table_name(catalog, table)
+    empty = frame.limit(0)
+    writer = empty.writeTo(name).using("iceberg")
+    for key, value in properties.items():
+        writer = writer.tableProperty(key, value)
+    for key, value in summary.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    failure = _try_create(spark, catalog, table, writer)
+    if failure is None:
+        return
+    try:
+        existing = spark.table(name).schema
+    except PySparkException:
+        raise EngineFailed(
+            f"table {name} could not be made",
+            found=_first_line(failure),
+            next_step="see that the catalog and its warehouse can be written to",
+        ) from failure
+    found, expected = _shape(existing), _shape(empty.schema)
+    if found != expected:
+        raise StateDiverged(
+            f"table {name} exists with other columns than this pipeline writes to it",
+            expected=", ".join(expected),
+            found=", ".join(found),
+            next_step="drop the table if nobody needs it, or use another database in the spec",
+        )
+
+
+def _try_create(
+    spark: SparkSession, catalog: CatalogSettings, table: str, writer: DataFrameWriterV2
+) -> PySparkException | None:
+    """Create, and once more after making the database: most tables are made where one exists."""
+    try:
+        writer.create()
+        return None
+    except PySparkException as error:
+        if spark.catalog.tableExists(table_name(catalog, table)):
+            return error
+    database = table_name(catalog, "")
+    try:
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {database}")
+    except PySparkException as error:
+        # Another creator may have made it in between; the next line finds out.
+        if not spark.catalog.databaseExists(database):
+            return error
+    try:
+        writer.create()
+    except PySparkException as error:
+        return error
+    return None
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).splitlines()[0][:500]
+
+
+def _shape(schema: StructType) -> list[str]:
+    """Columns as Iceberg keeps them: all nullable, no integers below 32 bits, no bounded strings."""
+    return [f"{field.name} {_kept(field.dataType.simpleString())}" for field in schema.fields]
+
+
+def _kept(type_text: str) -> str:
+    wider = re.sub(r"\b(tinyint|smallint)\b", "int", type_text)
+    return re.sub(r"\b(var)?char\(\d+\)", "string", wider)
+
+
+def read_at(
+    spark: SparkSession, catalog: CatalogSettings, table: str, snapshot_id: int
+) -> DataFrame:
+    """The rows of a table at a snapshot, lazily; nobody's later commit changes what it gives."""
+    return spark.read.option("versionAsOf", snapshot_id).table(table_name(catalog, table))
+
+
+def append(
+    spark: SparkSession,
+    catalog: CatalogSettings,
+    table: str,
+    branch: str,
+    frame: DataFrame,
+    properties: Mapping[str, str],
+) -> None:
+    """Append the rows of `frame` to a branch, by column name; one snapshot, even for no rows.
+
+    `properties` stand in the snapshot's summary as they are. Appends to several tables may run in
+    threads of one session. Spark Connect can execute it twice when its server restarts: the caller
+    checks the branch by the write id that it put into `properties`.
+    """
+    del spark  # The frame knows its session; the parameter keeps the three functions alike.
+    writer = frame.writeTo(table_name(catalog, table, f"branch_{branch}"))
+    for key, value in properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    writer.append()

@@ -1,0 +1,183 @@
+"""The oracle: what a plan is on relations, over Z-sets in plain Python.
+
+It shares no code with the engine: a relation goes in whole, a relation comes out, and nothing here
+knows of steps or changes. Expressions are looked up by their text in a table of Python functions.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, assert_never
+
+from lockstep.sql.nodes import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Scan,
+    TimeWindow,
+    UnionAll,
+)
+from lockstep.zset import NAN, Row, ZSet
+
+Named = Mapping[str, Any]
+Meaning = Callable[[Named], Any]
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class Oracle:
+    """`meanings` gives the value of an expression's text on a row; plain columns need no entry."""
+
+    def __init__(self, meanings: Mapping[str, Meaning]) -> None:
+        self._meanings = meanings
+
+    def evaluate(self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]) -> ZSet:
+        """The rows of `node`, over the columns and rows of each source."""
+        inputs = [self.evaluate(below, sources) for below in node.inputs]
+        result: ZSet
+        match node:
+            case Scan():
+                columns, rows = sources[node.source]
+                places = [columns.index(column) for column in node.columns]
+                result = rows.map(lambda row: tuple(row[place] for place in places))
+            case Project():
+                result = inputs[0].map(lambda row: self._project(node, row))
+            case Filter():
+                result = inputs[0].filter(
+                    lambda row: self._value(node.predicate, _named(node.input, row)) is True
+                )
+            case TimeWindow():
+                result = inputs[0].flat_map(lambda row: _windows(node, row))
+            case UnionAll():
+                result = sum(inputs, ZSet())
+            case Join():
+                result = self._join(node, *inputs)
+            case Aggregate():
+                result = _aggregate(node, inputs[0])
+            case _:
+                assert_never(node)
+        return result
+
+    def _value(self, expression: Expression, row: Named) -> Any:
+        if expression.is_column:
+            return row[expression.references[0]]
+        return self._meanings[expression.text](row)
+
+    def _project(self, node: Project, row: Row) -> Row:
+        named = _named(node.input, row)
+        return tuple(self._value(output.expression, named) for output in node.outputs)
+
+    def _join(self, node: Join, left: ZSet, right: ZSet) -> ZSet:
+        pairs = left.join(right, _key(node.left, node.left_keys), _key(node.right, node.right_keys))
+        condition = node.condition
+        if condition is None:
+            return pairs
+        return pairs.filter(
+            lambda row: self._value(condition, dict(zip(node.columns, row, strict=True))) is True
+        )
+
+
+def _named(node: Node, row: Row) -> Named:
+    return dict(zip(node.columns, row, strict=True))
+
+
+def _key(node: Node, keys: Sequence[str]) -> Callable[[Row], Row | None]:
+    places = [node.columns.index(key) for key in keys]
+
+    def key(row: Row) -> Row | None:
+        values = tuple(row[place] for place in places)
+        return None if None in values else values
+
+    return key
+
+
+def _windows(node: TimeWindow, row: Row) -> Iterator[Row]:
+    time = row[node.input.columns.index(node.timestamp)]
+    if time is None:
+        return
+    size, slide = _seconds(node.size), _seconds(node.slide)
+    at = (time - EPOCH) / dt.timedelta(seconds=1)
+    start = math.floor(at / slide) * slide
+    while start + size > at:
+        bounds = tuple(EPOCH + dt.timedelta(seconds=edge) for edge in (start, start + size))
+        yield (*row, bounds)
+        start -= slide
+
+
+def _seconds(interval: str) -> int:
+    number, unit = interval.split()
+    assert unit == "seconds", interval
+    return int(number)
+
+
+def _aggregate(node: Aggregate, rows: ZSet) -> ZSet:
+    places = [node.input.columns.index(key) for key in node.keys]
+    groups = rows.group(lambda row: tuple(row[place] for place in places))
+    if not node.keys:
+        groups = {(): rows}
+    return ZSet(
+        ((*key, *(_call(call, node.input, group) for call in node.aggregates)), 1)  # type: ignore[misc]
+        for key, group in groups.items()
+    )
+
+
+def _call(call: AggregateCall, node: Node, group: ZSet) -> Any:
+    if call.argument is None:
+        values = list(group)
+    else:
+        place = node.columns.index(call.argument)
+        values = [(row[place], weight) for row, weight in group if row[place] is not None]
+    count = sum(weight for _, weight in values)
+    if call.function is AggregateFunction.COUNT:
+        return count
+    if not count:
+        return None
+    match call.function:
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            choose = min if call.function is AggregateFunction.MIN else max
+            return choose((value for value, _ in values), key=_order)
+        case AggregateFunction.SUM:
+            return _total(values)
+        case AggregateFunction.AVG:
+            return _mean(_total(values), count)
+
+
+def _order(value: Any) -> Any:
+    """NaN is the greatest, as in Spark."""
+    return (value is NAN, 0.0 if value is NAN else value) if isinstance(value, float) else value
+
+
+def _total(values: Sequence[tuple[Any, int]]) -> Any:
+    if not isinstance(values[0][0], float):
+        return sum(value * weight for value, weight in values)
+    odd = {value for value, _ in values if not math.isfinite(value)}
+    if odd:
+        return odd.pop() if len(odd) == 1 else NAN
+    total = sum((Fraction(value) * weight for value, weight in values), Fraction(0))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _mean(total: Any, count: int) -> Any:
+    if not isinstance(total, Decimal):
+        # Two roundings, as in Spark: to the double nearest to the sum, then the quotient's.
+        return float(total) / count
+    scale = -int(total.as_tuple().exponent) + 4
+    exact = Fraction(total) / count * 10**scale
+    return Decimal(math.floor(abs(exact) + Fraction(1, 2)) * (1 if exact >= 0 else -1)).scaleb(
+        -scale
+    )
+
+
+__all__ = ["Meaning", "Oracle"]

@@ -1,0 +1,265 @@
+"""Random plans: every operator, in compositions, with what their expressions mean in Python.
+
+Many cases are checked by one plan: each relation carries the column `case…`, by which everything is
+joined and grouped, so that the cases do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from oracle import Meaning
+
+from lockstep.sql.nodes import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Output,
+    Project,
+    Scan,
+    TimeWindow,
+    UnionAll,
+)
+
+SPARK_TYPES = {
+    "long": "bigint",
+    "int": "int",
+    "text": "string",
+    "decimal": "decimal(6,2)",
+    "date": "date",
+    "time": "timestamp",
+    "flag": "boolean",
+    "double": "double",
+}
+"""The kinds of columns of sources, and their Spark types. `window` is made by plans only."""
+
+SUMMED = ("long", "int", "decimal", "double")
+UNSTABLE = ("decimal", "double")
+"""Kinds whose results have another type than themselves or no equality worth joining on."""
+
+
+def source_columns(prefix: str) -> Mapping[str, str]:
+    """Names to kinds of a source's columns: a case and a column of every kind."""
+    return {f"{prefix}case": "long"} | {f"{prefix}{kind}": kind for kind in SPARK_TYPES}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A plan, the kind of each of its columns, and which of them is the case."""
+
+    node: Node
+    kinds: Mapping[str, str]
+    case: str
+
+    def of_kind(self, *kinds: str) -> list[str]:
+        """The columns of these kinds, without the case."""
+        return [name for name, kind in self.kinds.items() if kind in kinds and name != self.case]
+
+    @property
+    def others(self) -> list[str]:
+        return [name for name in self.kinds if name != self.case]
+
+
+class PlanMaker:
+    """Makes plans over the sources, from one random number generator."""
+
+    def __init__(self, random: Random, sources: tuple[str, ...]) -> None:
+        self._random = random
+        self._sources = sources
+        self._made = 0
+        self.meanings: dict[str, Meaning] = {}
+
+    def relation(self, depth: int) -> Relation:
+        """A plan of at most `depth` operators on top of each other, scans and renamings apart."""
+        if depth == 0:
+            return self._scan()
+        makers: list[Callable[[int], Relation]] = [
+            self._project,
+            self._filter,
+            self._union,
+            self._join,
+            self._join,
+            self._aggregate,
+            self._aggregate,
+            self._aggregate,
+            self._window,
+        ]
+        return self._random.choice(makers)(depth - 1)
+
+    def _fresh(self, stem: str) -> str:
+        self._made += 1
+        return f"{stem}_{self._made}"
+
+    def _scan(self) -> Relation:
+        source = self._random.choice(self._sources)
+        kinds = source_columns(f"{source}_")
+        case, *others = kinds
+        kept = [case, *sorted(self._random.sample(others, self._random.randint(3, 6)))]
+        columns = tuple(column for column in kinds if column in kept)
+        return Relation(Scan(source, columns), {name: kinds[name] for name in columns}, case)
+
+    def _project(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        count = min(len(below.others), self._random.randint(1, 4))
+        chosen = sorted(self._random.sample(below.others, count))
+        outputs = {self._fresh("p"): self._computed(name, below.kinds[name]) for name in chosen}
+        return self._with_outputs(below, outputs)
+
+    def _renamed(self, below: Relation) -> Relation:
+        """The same relation under fresh names."""
+        return self._with_outputs(
+            below,
+            {self._fresh("r"): (Expression.column(n), below.kinds[n]) for n in below.others},
+        )
+
+    def _with_outputs(
+        self, below: Relation, outputs: Mapping[str, tuple[Expression, str]]
+    ) -> Relation:
+        case = self._fresh("case")
+        outputs = {case: (Expression.column(below.case), "long"), **outputs}
+        node = Project(below.node, tuple(Output(n, e) for n, (e, _) in outputs.items()))
+        return Relation(node, {name: kind for name, (_, kind) in outputs.items()}, case)
+
+    def _meaning(self, text: str, references: tuple[str, ...], meaning: Meaning) -> Expression:
+        self.meanings[text] = meaning
+        return Expression(text, references)
+
+    def _computed(self, name: str, kind: str) -> tuple[Expression, str]:
+        """An expression over one column, and its kind."""
+
+        def of(text: str, function: Callable[[Any], Any]) -> Expression:
+            def meaning(row: Mapping[str, Any]) -> Any:
+                return None if row[name] is None else function(row[name])
+
+            return self._meaning(text, (name,), meaning)
+
+        choices: list[tuple[Expression, str]] = [(Expression.column(name), kind)] * 2
+        if kind in ("long", "int"):
+            choices.append(
+                (of(f"`{name}` % 2", lambda x: (abs(x) % 2) * (1 if x > 0 else -1)), kind)
+            )
+            choices.append((of(f"`{name}` > 0", lambda x: x > 0), "flag"))
+        if kind == "long":
+            choices.append((of(f"`{name}` + 1L", lambda x: x + 1), kind))
+        if kind == "text":
+            choices.append((of(f"upper(`{name}`)", str.upper), kind))
+            choices.append((of(f"concat(`{name}`, '!')", lambda x: x + "!"), kind))
+        if kind == "decimal":
+            choices.append((of(f"-`{name}`", lambda x: -x), kind))
+        is_null = self._meaning(f"`{name}` IS NULL", (name,), lambda row: row[name] is None)
+        choices.append((is_null, "flag"))
+        return self._random.choice(choices)
+
+    def _filter(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        name = self._random.choice(below.others or [below.case])
+        predicate = {
+            "long": (f"`{name}` > 0", lambda row: row[name] is not None and row[name] > 0),
+            "int": (f"`{name}` % 2 = 0", lambda row: row[name] is not None and row[name] % 2 == 0),
+            "text": (f"`{name}` = 'a'", lambda row: row[name] == "a"),
+            "flag": (f"NOT `{name}`", lambda row: row[name] is False),
+        }.get(
+            below.kinds[name],
+            (f"`{name}` IS NOT NULL", lambda row: row[name] is not None),
+        )
+        node = Filter(below.node, self._meaning(predicate[0], (name,), predicate[1]))
+        return Relation(node, below.kinds, below.case)
+
+    def _union(self, depth: int) -> Relation:
+        first = self._renamed(self.relation(depth))
+        branches = [first.node]
+        for _ in range(self._random.randint(1, 2)):
+            branches.append(self._shaped_like(first, self.relation(depth)))
+        return Relation(UnionAll(tuple(branches)), first.kinds, first.case)
+
+    def _shaped_like(self, wanted: Relation, below: Relation) -> Node:
+        """`below` with the columns of `wanted`: some column of the kind, or null."""
+        outputs = []
+        for name, kind in wanted.kinds.items():
+            same = below.of_kind(kind)
+            if name == wanted.case:
+                expression = Expression.column(below.case)
+            elif same:
+                expression = Expression.column(self._random.choice(same))
+            else:
+                expression = self._meaning("NULL", (), lambda _: None)
+            outputs.append(Output(name, expression))
+        return Project(below.node, tuple(outputs))
+
+    def _join(self, depth: int) -> Relation:
+        left = self._renamed(self.relation(depth))
+        right = self._renamed(self.relation(self._random.randint(0, depth)))
+        pairs = [
+            (a, b)
+            for a in left.others
+            for b in right.others
+            if left.kinds[a] == right.kinds[b] and left.kinds[a] not in UNSTABLE
+        ]
+        keys = [(left.case, right.case)]
+        if pairs and self._random.random() < 0.9:
+            keys.append(self._random.choice(pairs))
+        condition = None
+        numbers = [(a, b) for a in left.of_kind("long") for b in right.of_kind("long")]
+        if numbers and self._random.random() < 0.5:
+            a, b = self._random.choice(numbers)
+            condition = self._meaning(
+                f"`{a}` <= `{b}`",
+                (a, b),
+                lambda row: None not in (row[a], row[b]) and row[a] <= row[b],
+            )
+        node = Join(
+            left.node, right.node, tuple(a for a, _ in keys), tuple(b for _, b in keys), condition
+        )
+        return Relation(node, {**left.kinds, **right.kinds}, left.case)
+
+    def _aggregate(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        keys = [below.case]
+        keys += sorted(
+            self._random.sample(
+                below.others, min(len(below.others), self._random.choice([0, 1, 1, 2]))
+            )
+        )
+        kinds = {key: below.kinds[key] for key in keys}
+        calls = []
+        for _ in range(self._random.randint(0, 4)):
+            name = self._fresh("a")
+            call, kind = self._call(name, below)
+            calls.append(call)
+            kinds[name] = kind
+        node = Aggregate(below.node, tuple(keys), tuple(calls))
+        return Relation(node, kinds, below.case)
+
+    def _call(self, name: str, below: Relation) -> tuple[AggregateCall, str]:
+        function = self._random.choice(list(AggregateFunction))
+        summed = below.of_kind(*SUMMED)
+        if function in (AggregateFunction.SUM, AggregateFunction.AVG) and summed:
+            argument = self._random.choice(summed)
+            kind = below.kinds[argument]
+            if kind in UNSTABLE:
+                # The precision grows: such a column is not summed again, nor put under a union.
+                return AggregateCall(name, function, argument), f"{function.value} of {kind}"
+            result = "double" if function is AggregateFunction.AVG else "long"
+            return AggregateCall(name, function, argument), result
+        if function.is_extreme and below.others:
+            argument = self._random.choice(below.others)
+            return AggregateCall(name, function, argument), below.kinds[argument]
+        counted = self._random.choice([None, *below.others])
+        return AggregateCall(name, AggregateFunction.COUNT, counted), "long"
+
+    def _window(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        times = below.of_kind("time")
+        if not times:
+            return below
+        slide = self._random.choice(["4 seconds", "2 seconds"])
+        name = self._fresh("w")
+        node = TimeWindow(below.node, name, self._random.choice(times), "4 seconds", slide)
+        return Relation(node, {**below.kinds, name: "window"}, below.case)

@@ -1,0 +1,109 @@
+"""The law: the sum of what a plan emits up to a step is the plan on the sum of its input up to it.
+
+For random plans over random streams, divided into steps and intervals at random, with traces merged
+between intervals or not, at every step, and on many cases at once. LOCKSTEP_LAW=large runs many
+more; a failing seed can be run alone with LOCKSTEP_LAW_SEED.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from intervals import Interval, Runner, as_frame, changes_of, up_to
+from oracle import Oracle
+from plans import PlanMaker, source_columns
+from pyspark.sql import SparkSession
+from streams import Change, as_table, random_changes
+
+from lockstep.sql.nodes import Aggregate, Node
+from lockstep.zset import ZSet
+
+pytestmark = pytest.mark.spark
+
+IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
+EXAMPLES = 200 if IS_LARGE else 8
+CASES = 100 if IS_LARGE else 25
+SOURCES = {"events_": False, "table_": True}
+"""Sources by prefix: whether they take rows back."""
+
+
+def random_intervals(random: Random, steps: Interval) -> list[Interval]:
+    """The steps cut into one to three intervals."""
+    first, last = steps
+    count = min(last - first, random.choice([0, 1, 2, 2]))
+    cuts = sorted(random.sample(range(first + 1, last + 1), count))
+    return list(zip([first, *cuts], [cut - 1 for cut in cuts] + [last], strict=True))
+
+
+def emitted(
+    spark: SparkSession,
+    plan: Node,
+    changes: dict[str, list[Change]],
+    intervals: list[Interval],
+    records: int,
+    merges_traces: bool,
+) -> list[Change]:
+    """All that the plan emits, interval by interval."""
+    append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
+    runner = Runner(spark, plan, append_only, merges_traces)
+    found: list[Change] = []
+    for interval in intervals:
+        deltas = {
+            prefix.strip("_"): as_frame(
+                spark, as_table(prefix, [c for c in of if interval[0] <= c[2] <= interval[1]])
+            )
+            for prefix, of in changes.items()
+        }
+        delta = changes_of(runner.run(deltas, interval, records, interval is intervals[-1]))
+        assert all(interval[0] <= step <= interval[1] for _, _, step in delta)
+        found.extend(delta)
+    return found
+
+
+def check_consolidated(changes: list[Change]) -> None:
+    """One row per (row, step), none of weight 0."""
+    assert all(weight for _, weight, _ in changes)
+    rows = ZSet(((*row, step), 1) for row, _, step in changes)
+    assert all(weight == 1 for _, weight in rows)
+
+
+def check_law(spark: SparkSession, seed: int) -> None:
+    """Make a plan and its input from the seed, and compare at every step."""
+    random = Random(seed)
+    maker = PlanMaker(random, tuple(name.strip("_") for name in SOURCES))
+    plan = maker.relation(random.randint(1, 4)).node
+    steps = (random.choice([0, 7]), 7 + random.randint(0, 4))
+    intervals = random_intervals(random, steps)
+    records = random.choice([1_000, 10_000_000])
+    merges_traces = random.random() < 0.5
+    note(f"seed {seed}: {intervals}, {records} records, merged {merges_traces}, {plan}")
+    changes = {
+        prefix: random_changes(random, CASES, steps, 8, retracts)
+        for prefix, retracts in SOURCES.items()
+    }
+    found = emitted(spark, plan, changes, intervals, records, merges_traces)
+    if isinstance(plan, Aggregate):
+        check_consolidated(found)
+    oracle = Oracle(maker.meanings)
+    for step in range(steps[0], steps[1] + 1):
+        sources = {
+            prefix.strip("_"): (tuple(source_columns(prefix)), up_to(of, step))
+            for prefix, of in changes.items()
+        }
+        expected = oracle.evaluate(plan, sources)
+        assert up_to(found, step) - expected == ZSet(), f"seed {seed}: after step {step}"
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(0, 1 << 40))
+def test_law(spark: SparkSession, seed: int) -> None:
+    check_law(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)))

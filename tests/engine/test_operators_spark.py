@@ -1,0 +1,349 @@
+"""Single operators against batch Spark SQL on the same rows: the rows, and the types of the columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from intervals import Interval, Runner, changes_of, operators_of, up_to
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lockstep.errors import WrongUse
+from lockstep.sql.nodes import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    Join,
+    Node,
+    Output,
+    Project,
+    Scan,
+    TimeWindow,
+)
+from lockstep.zset import ZSet
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import consolidate, merge_steps, only_keys
+from lockstep_engine.operators import evaluate
+
+pytestmark = pytest.mark.spark
+
+TYPES = {
+    "k": "string",
+    "g": "double",
+    "tiny": "tinyint",
+    "small": "smallint",
+    "i": "int",
+    "x": "bigint",
+    "y": "decimal(10,2)",
+    "z": "decimal(38,18)",
+    "f": "double",
+    "e": "float",
+    "n": "string",
+    "d": "date",
+    "ts": "timestamp",
+    "b": "boolean",
+}
+NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+Row = tuple[Any, ...]
+Change = tuple[Row, int, int]
+
+
+def row(k: str | None, g: float | None, number: int | None, second: float = 0) -> Row:
+    """A row of the test table whose values all follow from one number; None makes them null."""
+    if number is None:
+        return (k, g, *[None] * 12)
+    tenth = Decimal(number) / 10
+    return (
+        k,
+        g,
+        number,
+        number,
+        number,
+        number,
+        tenth,
+        tenth / 7 // Decimal("1e-18") * Decimal("1e-18"),
+        number / 8,
+        number / 4,
+        str(number),
+        dt.date(2024, 1, 1) + dt.timedelta(days=number),
+        NOON + dt.timedelta(seconds=second),
+        number > 3,
+    )
+
+
+CHANGES: list[Change] = [
+    (row("a", 1.0, 1), 1, 1),
+    (row("a", 1.0, 9, 3.5), 3, 1),
+    (row("a", 1.0, 5, 4), 1, 2),
+    (row(None, float("nan"), 7, 7), 2, 2),
+    (row("b", -0.0, None), 1, 2),
+    (row("b", 0.0, 6, 11), 1, 3),
+    (row("a", 1.0, 9, 3.5), -3, 4),
+    (row(None, -float("nan"), 7, 7), -1, 4),
+    (row("c", None, -4, 12), 1, 5),
+    (row("c", None, -4, 12), -1, 6),
+    (row("b", 0.0, -6, 13), 1, 6),
+]
+INTERVALS: list[Interval] = [(1, 3), (4, 6)]
+TABLE = Scan("t", tuple(TYPES))
+
+
+def frame(spark: SparkSession, rows: Sequence[Row], types: dict[str, str]) -> Any:
+    schema = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    return spark.createDataFrame(list(rows), schema)
+
+
+def run(
+    spark: SparkSession,
+    plan: Node,
+    changes: Sequence[Change] = CHANGES,
+    intervals: Sequence[Interval] = INTERVALS,
+    types: dict[str, str] = TYPES,
+    merges_traces: bool = False,
+) -> pa.Table:
+    """All that the plan emits on source `t`, which may retract."""
+    runner = Runner(spark, plan, frozenset(), merges_traces)
+    everything = {**types, "_weight": "bigint", "_step": "bigint"}
+    tables = []
+    for first, last in intervals:
+        rows = [(*row, weight, step) for row, weight, step in changes if first <= step <= last]
+        delta = frame(spark, rows, everything)
+        tables.append(
+            runner.run({"t": delta}, (first, last), len(rows), (first, last) == intervals[-1])
+        )
+    return pa.concat_tables(tables)
+
+
+def check_like_batch(
+    spark: SparkSession, plan: Node, query: str, changes: Sequence[Change] = CHANGES
+) -> None:
+    """After the last step the plan has the rows of the query over `t`, in columns of its types."""
+    emitted = run(spark, plan, changes)
+    rows = [row for row, weight in ZSet((r, w) for r, w, _ in changes) for _ in range(weight)]
+    frame(spark, rows, TYPES).createOrReplaceTempView("t")
+    batch = spark.sql(query).toArrow()
+    assert emitted.column_names == [*plan.columns, "_weight", "_step"]
+    found = {name: str(emitted.schema.field(name).type) for name in plan.columns}
+    assert found == {name: str(batch.schema.field(name).type) for name in plan.columns}
+    expected = ZSet.of_rows(zip(*(batch[name].to_pylist() for name in plan.columns), strict=True))
+    assert up_to(changes_of(emitted), 1 << 60) - expected == ZSet()
+
+
+def calls(*texts: str) -> tuple[AggregateCall, ...]:
+    """Calls such as 'sum x' and 'count', named sum_x and count_rows."""
+    made = []
+    for text in texts:
+        function, _, argument = text.partition(" ")
+        name = f"{function}_{argument or 'rows'}"
+        made.append(AggregateCall(name, AggregateFunction(function), argument or None))
+    return tuple(made)
+
+
+def sql(aggregates: Sequence[AggregateCall]) -> str:
+    return ", ".join(
+        f"{call.function.value}({call.argument or '*'}) AS {call.name}" for call in aggregates
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "extremes"),
+    [
+        (("k", "g"), ("k", "tiny", "x", "z", "f", "d")),
+        ((), ("g", "small", "y", "e", "n", "ts", "b")),
+    ],
+)
+def test_every_aggregate_of_every_type(
+    spark: SparkSession, keys: tuple[str, ...], extremes: tuple[str, ...]
+) -> None:
+    numbers = ("tiny", "small", "i", "x", "y", "z", "f", "e", "n")
+    aggregates = calls(
+        "count",
+        *(f"{function} {name}" for function in ("sum", "avg") for name in numbers),
+        *(f"{function} {name}" for function in ("min", "max") for name in extremes),
+        *(f"count {name}" for name in TYPES),
+    )
+    group = f"GROUP BY {', '.join(keys)}" if keys else ""
+    query = f"SELECT {', '.join((*keys, sql(aggregates)))} FROM t {group}"
+    check_like_batch(spark, Aggregate(TABLE, keys, aggregates), query)
+
+
+def test_distinct(spark: SparkSession) -> None:
+    keys = ("k", "g", "y")
+    check_like_batch(spark, Aggregate(TABLE, keys, ()), "SELECT DISTINCT k, g, y FROM t")
+
+
+def test_aggregate_by_hopping_window_of_the_extremes_of_structs(spark: SparkSession) -> None:
+    windows = TimeWindow(Scan("t", ("k", "x", "ts")), "w", "ts", "6 seconds", "4 seconds")
+    by_window = Aggregate(windows, ("w", "k"), calls("sum x", "count"))
+    plan = Aggregate(by_window, ("k",), calls("max w", "min w", "max sum_x", "sum count_rows"))
+    check_like_batch(
+        spark,
+        plan,
+        f"""SELECT k, {sql(plan.aggregates)} FROM (
+              SELECT window(ts, '6 seconds', '4 seconds') AS w, k, sum(x) AS sum_x,
+                count(*) AS count_rows
+              FROM t GROUP BY window(ts, '6 seconds', '4 seconds'), k)
+            GROUP BY k""",
+    )
+
+
+def renamed(prefix: str, *names: str) -> Project:
+    return Project(
+        Scan("t", names),
+        tuple(Output(prefix + name, Expression.column(name)) for name in names),
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "condition"),
+    [
+        ((("l_k", "r_k"),), None),
+        ((("l_k", "r_k"),), "`l_x` < `r_x` + 5"),
+        ((("l_x", "r_x"), ("l_x", "r_i")), None),
+        ((("l_g", "r_g"),), None),
+        ((), "`l_x` > `r_x`"),
+        ((), None),
+    ],
+)
+def test_self_join(
+    spark: SparkSession, keys: tuple[tuple[str, str], ...], condition: str | None
+) -> None:
+    columns = ("k", "g", "x", "i")
+    terms = [f"{left} = {right}" for left, right in keys] + ([condition] if condition else [])
+    plan = Join(
+        renamed("l_", *columns),
+        renamed("r_", *columns),
+        tuple(left for left, _ in keys),
+        tuple(right for _, right in keys),
+        Expression(condition, ("l_x", "r_x")) if condition else None,
+    )
+    sides = [
+        "(SELECT {} FROM t)".format(", ".join(f"{name} AS {side}{name}" for name in columns))
+        for side in ("l_", "r_")
+    ]
+    query = f"SELECT * FROM {sides[0]} JOIN {sides[1]} ON {' AND '.join(terms) or 'true'}"
+    check_like_batch(spark, plan, query)
+
+
+def test_a_trace_shared_by_both_sides_is_appended_once(spark: SparkSession) -> None:
+    plan = Join(renamed("l_", "k", "x"), renamed("r_", "k", "x"), ("l_k",), ("r_k",))
+    operator = operators_of(plan, frozenset())[-1]
+    assert len(operator.traces) == 1
+    delta = frame(
+        spark,
+        [("a", 1, 1, 1)],
+        {"k": "string", "x": "bigint", "_weight": "bigint", "_step": "bigint"},
+    )
+    sides = tuple(delta.withColumnsRenamed({"k": f"{s}_k", "x": f"{s}_x"}) for s in "lr")
+    evaluation = evaluate(operator, sides, {}, Context(spark, 1, 1, 1, 2))
+    assert [append.collect() for append in evaluation.appends.values()] == [[("a", 1, 1)]]
+
+
+@pytest.mark.parametrize("merges_traces", [True, False])
+def test_sum_of_doubles_neither_drifts_nor_depends_on_the_division(
+    spark: SparkSession, merges_traces: bool
+) -> None:
+    values = [1e20, 1.0, 0.1, 0.2, 0.3, -1e20, 1e-320]
+    changes = [((value,), 1, step) for step, value in enumerate(values)]
+    changes += [((value,), -1, len(values)) for value in (1e20, -1e20)]
+    plan = Aggregate(Scan("t", ("v",)), (), calls("sum v"))
+    last = len(values)
+    for intervals in ([(0, last)], [(0, 1), (2, 5), (6, 6), (7, last)]):
+        emitted = changes_of(run(spark, plan, changes, intervals, {"v": "double"}, merges_traces))
+        sums = [list(up_to(emitted, step)) for step in range(last + 1)]
+        expected = [1e20, 1e20, 1e20, 1e20, 1e20, 1.6, 1.6, 1.6]
+        assert sums == [[((value,), 1)] for value in expected]
+
+
+def test_an_aggregate_without_keys_has_a_row_from_the_first_step_on(spark: SparkSession) -> None:
+    plan = Aggregate(Scan("t", ("v",)), (), calls("count", "sum v", "max v"))
+    changes = [((7,), 1, 5), ((7,), -1, 6)]
+    emitted = changes_of(run(spark, plan, changes, [(0, 1), (2, 3), (4, 9)], {"v": "int"}))
+    nothing, seven = (0, None, None), (1, 7, 7)
+    assert sorted(emitted, key=lambda change: (change[2], change[1])) == [
+        (nothing, 1, 0),
+        (nothing, -1, 5),
+        (seven, 1, 5),
+        (seven, -1, 6),
+        (nothing, 1, 6),
+    ]
+
+
+def test_overflow_is_judged_at_the_end_of_a_step(spark: SparkSession) -> None:
+    huge = 1 << 62
+    plan = Aggregate(Scan("t", ("v",)), (), calls("sum v"))
+    passing = [((huge,), 1, 0), ((huge,), 1, 0), ((huge,), 1, 0), ((-huge,), 2, 0)]
+    emitted = changes_of(run(spark, plan, passing, [(0, 0)], {"v": "bigint"}))
+    assert emitted == [((huge,), 1, 0)]
+    with pytest.raises(PySparkException, match="overflow"):
+        run(spark, plan, passing[:2], [(0, 0)], {"v": "bigint"})
+
+
+def test_a_weight_multiplies_a_wide_decimal_without_loss(spark: SparkSession) -> None:
+    value = Decimal("-123456789012345.123456789012345678")
+    plan = Aggregate(Scan("t", ("v",)), (), calls("sum v", "avg v"))
+    emitted = changes_of(run(spark, plan, [((value,), 7, 0)], [(0, 0)], {"v": "decimal(38,18)"}))
+    assert emitted == [((Decimal("-864197523086415.864197523086419746"), value), 1, 0)]
+
+
+def test_sum_of_a_date_is_refused(spark: SparkSession) -> None:
+    plan = Aggregate(TABLE, (), calls("sum d"))
+    with pytest.raises(WrongUse, match="sum of column d is not defined on its type") as error:
+        run(spark, plan)
+    assert error.value.found == "date"
+
+
+def test_a_scan_is_not_evaluated(spark: SparkSession) -> None:
+    with pytest.raises(ValueError, match="the driver reads"):
+        evaluate(operators_of(TABLE, frozenset())[0], (), {}, Context(spark, 1, 1, 1, 2))
+
+
+DELTA_TYPES = {"k": "string", "g": "double", "_weight": "bigint", "_step": "bigint"}
+
+
+def test_consolidation_adds_equal_rows_of_a_step(spark: SparkSession) -> None:
+    rows = [
+        ("a", 0.0, 1, 1),
+        ("a", -0.0, 2, 1),
+        ("a", 0.0, -3, 2),
+        (None, float("nan"), 1, 1),
+        (None, -float("nan"), -1, 1),
+    ]
+    delta = frame(spark, rows, DELTA_TYPES)
+    assert sorted(consolidate(delta, ["k", "g"]).collect()) == [("a", 0.0, -3, 2), ("a", 0.0, 3, 1)]
+    assert merge_steps(delta, ["k", "g"]).collect() == []
+
+
+@pytest.mark.parametrize("records", [10, 10_000_000])
+def test_state_is_restricted_to_the_keys_of_the_delta(spark: SparkSession, records: int) -> None:
+    state = frame(
+        spark, [("a", 1.0), ("a", 2.0), (None, 3.0), ("b", None)], {"k": "string", "g": "double"}
+    )
+    delta = frame(spark, [("a", 9.0, 1, 1), ("a", 9.0, 1, 2), (None, 9.0, 1, 1)], DELTA_TYPES)
+    context = Context(spark, 1, 2, records, 2)
+    found = {tuple(r) for r in only_keys(state, ("k",), delta, context).collect()}
+    assert found == {("a", 1.0), ("a", 2.0), (None, 3.0)}
+    assert only_keys(state, (), delta, context).count() == 4
+
+
+def test_a_kept_delta_is_recognised(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark finds a kept frame by its plan: one that is never equal to itself is computed again."""
+    plan = Aggregate(TABLE, ("k",), calls("count", "sum x", "avg f", "max y", "min ts"))
+    operator = operators_of(plan, frozenset())[-1]
+    everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
+    delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
+    evaluation = evaluate(operator, (delta,), {}, Context(spark, 1, 6, len(CHANGES), 2))
+    kept = evaluation.delta.persist()
+    try:
+        kept.groupBy("k").count().explain()
+        assert "InMemoryTableScan" in capsys.readouterr().out
+    finally:
+        kept.unpersist()
