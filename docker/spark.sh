@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Spark's processes in the foreground: lockstep-spark master | worker | connect
+set -euo pipefail
+jars=$(python -c 'from lockstep.adapters.jars import jar_paths; print(",".join(map(str, jar_paths("spark"))))')
+host=$(hostname)
+
+case "${1:-}" in
+  master)
+    exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
+      --host "$host" --port 7077 --webui-port 8080
+    ;;
+  worker)
+    exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker \
+      --host "$host" --cores "${SPARK_CORES:-2}" --memory "${SPARK_MEMORY:-4g}" "$SPARK_MASTER"
+    ;;
+  connect)
+    exec "$SPARK_HOME/bin/spark-submit" \
+      --class org.apache.spark.sql.connect.service.SparkConnectServer --name lockstep \
+      --master "$SPARK_MASTER" --driver-memory "${SPARK_DRIVER_MEMORY:-4g}" --jars "$jars" \
+      --conf spark.driver.host="$host" \
+      --conf spark.connect.grpc.binding.address=0.0.0.0 \
+      --conf spark.connect.grpc.binding.port=15002 \
+      --conf spark.connect.execute.manager.detachedTimeout=4s \
+      --conf spark.connect.execute.manager.maintenanceInterval=1s \
+      --conf spark.connect.execute.reattachable.senderMaxStreamDuration=10s \
+      --conf spark.sql.extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions \
+      --conf spark.sql.session.timeZone=UTC \
+      --conf spark.sql.adaptive.enabled=false \
+      --conf spark.sql.shuffle.partitions="${SPARK_SHUFFLE_PARTITIONS:-4}" \
+      --conf spark.ui.showConsoleProgress=false \
+      spark-internal
+    ;;
+  *)
+    echo "usage: lockstep-spark master | worker | connect" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,222 @@
+"""`run` and `trigger`: intervals without Airflow, and with it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from lockstep.adapters.settings import Settings
+from lockstep.cli.names import pipeline_name
+from lockstep.cli.output import command, progress, show
+from lockstep.errors import LeaseHeld, LockstepError, NotDeployed, WrongUse
+
+if TYPE_CHECKING:
+    from lockstep.adapters.airflow_api import DagRun
+    from lockstep.control.reports import Committed, Published
+    from lockstep.runtime import Pipeline
+
+__all__ = ["register"]
+
+_Answer = TypeVar("_Answer")
+
+POLL_SECONDS = 1.0
+FINAL_STATES = ("success", "failed")
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module."""
+    command(cli, "run", "lockstep run shop --once")(run)
+    command(cli, "trigger", "lockstep trigger shop --wait")(trigger)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What `run` did: the intervals committed by it, and where each sink is now."""
+
+    pipeline: str
+    intervals: tuple[Committed, ...]
+    markers: dict[str, int]
+
+
+@click.argument("folder", metavar="DIR")
+@click.option("--once", is_flag=True, help="All that is there now, then stop (the default).")
+@click.option("--follow", is_flag=True, help="An interval each `lockstep.interval`, until Ctrl-C.")
+@click.option("--until", metavar="TIME", help="ISO 8601; without a zone it is UTC. Then stop.")
+def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
+    """Run intervals of the project in DIR without Airflow; deploys it if that was not done yet.
+
+    Where no Spark is up, one is started for this command alone.
+    """
+    from lockstep import runtime
+
+    if once + follow + (until is not None) > 1:
+        raise WrongUse(
+            "--once, --follow and --until exclude each other",
+            expected="one of them",
+            found="several",
+            next_step=f"lockstep run {folder} --once",
+        )
+    end = _time(until) if until else None
+    settings = Settings.load()
+    name = _deployed(folder, settings)
+    # Ended from outside it still ends the Spark that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _spark(name, settings) as ready, runtime.open_pipeline(name, ready) as pipeline:
+        done: list[Committed] = []
+        published: Published | None = None
+        for moment in _moments(pipeline, follow, end):
+            published = _advance(pipeline, moment, done)
+        markers = dict(published.markers) if published else {}
+    result = Ran(name, tuple(done), markers)
+    show(result, lambda: _ran_text(result))
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+@click.option("--until", metavar="TIME", help="Advance to this time, ISO 8601. Default: now.")
+@click.option("--once", is_flag=True, help="All that is there now, as one interval.")
+@click.option("--wait", is_flag=True, help="Until the run has ended; exit code 1 if it failed.")
+def trigger(pipeline: str, until: str | None, once: bool, wait: bool) -> None:
+    """Start a run of the pipeline's DAG in Airflow."""
+    from lockstep.adapters import airflow_api
+
+    settings = Settings.load()
+    conf: dict[str, object] = {}
+    if until:
+        conf["until"] = _time(until).isoformat()
+    if once:
+        conf["once"] = True
+    started = airflow_api.trigger(settings, pipeline_name(pipeline), conf)
+    while wait and started.state not in FINAL_STATES:
+        time.sleep(POLL_SECONDS)
+        started = airflow_api.run_state(settings, started)
+    show(started, lambda: f"run {started.run_id} is {started.state}\n{started.url}")
+    _check_success(started)
+
+
+def _check_success(ended: DagRun) -> None:
+    if ended.state == "failed":
+        raise LockstepError(
+            f"run {ended.run_id} of pipeline {ended.pipeline} failed",
+            expected="success",
+            found="failed",
+            next_step=f"read its task logs at {ended.url}",
+        )
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(
+            "the time cannot be read",
+            expected="ISO 8601, such as 2026-01-31T12:00:00Z",
+            found=text,
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _deployed(folder: str, settings: Settings) -> str:
+    """The name of the project; deploys it where it is not, and says where the record is older."""
+    from lockstep import runtime
+    from lockstep.sql.spec import parse_spec, read_project_files
+
+    files = read_project_files(Path(folder))
+    name = parse_spec(files.spec).name
+    try:
+        recorded = runtime.recorded(name, settings).files
+    except NotDeployed:
+        runtime.deploy(folder, settings)
+        progress(f"pipeline {name} is deployed")
+        return name
+    if (recorded.spec, recorded.files) != (files.spec, files.files):
+        progress(
+            f"{folder} differs from what is deployed, which is what runs; "
+            f"`lockstep deploy {folder}` records it"
+        )
+    return name
+
+
+@contextmanager
+def _spark(name: str, settings: Settings) -> Iterator[Settings]:
+    """Settings that name a Spark: the one that is up, else one for this command."""
+    from lockstep import runtime
+    from lockstep.adapters.embedded.ephemeral import ephemeral_connect
+    from lockstep.sql.spec import parse_spec
+
+    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
+    if configuration.get("lockstep.engine", "connect") != "connect" or settings.spark_remote:
+        yield settings
+        return
+    with ephemeral_connect(settings.home / "spark-once", progress) as remote:
+        yield replace(settings, spark_remote=remote)
+
+
+def _moments(pipeline: Pipeline, follow: bool, end: datetime | None) -> Iterator[datetime | None]:
+    """The times to advance to: None once; or each end of an interval when it has come, up to `end`."""
+    from lockstep.control.steps import StepLimits
+
+    if not follow and end is None:
+        yield None
+        return
+    configuration = pipeline.project.configuration
+    length = StepLimits.from_configuration(configuration).interval_seconds
+    moment = _floor(datetime.now(UTC), length)
+    while end is None or moment < end:
+        yield moment
+        moment += timedelta(seconds=length)
+        due = moment if end is None else min(moment, end)
+        time.sleep(max(0.0, (due - datetime.now(UTC)).total_seconds()))
+        # What took longer than an interval is caught up with in one go.
+        moment = max(moment, _floor(datetime.now(UTC), length))
+    yield end
+
+
+def _floor(moment: datetime, seconds: float) -> datetime:
+    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
+
+
+def _advance(pipeline: Pipeline, until: datetime | None, done: list[Committed]) -> Published:
+    """Plan and run until there is no more up to that time, then publish."""
+    more = True
+    while more:
+        planned = _in_turn(lambda: pipeline.plan(until, progress))
+        if planned.interval is None:
+            break
+        committed = _in_turn(lambda: pipeline.run(progress))
+        if committed is not None:
+            done.append(committed)
+        more = planned.behind
+    return _in_turn(lambda: pipeline.publish(progress))
+
+
+def _in_turn(stage: Callable[[], _Answer]) -> _Answer:
+    """A held lease is no failure: its holder does work that is wanted here too, or it expires."""
+    while True:
+        try:
+            return stage()
+        except LeaseHeld as held:
+            progress(f"still waiting: {held.message}")
+
+
+def _ran_text(ran: Ran) -> str:
+    if not ran.intervals:
+        lines = [f"pipeline {ran.pipeline}: nothing to do"]
+    else:
+        records = sum(c.records for c in ran.intervals)
+        changes = sum(sum(c.changes.values()) for c in ran.intervals)
+        bad = sum(sum(c.errors.values()) for c in ran.intervals)
+        lines = [
+            f"pipeline {ran.pipeline}: version {ran.intervals[-1].version}, steps "
+            f"{ran.intervals[0].first_step}..{ran.intervals[-1].last_step}, {records:,} records in, "
+            f"{changes:,} changes out, {bad:,} bad records"
+        ]
+    lines += [f"{sink} is at step {step}" for sink, step in sorted(ran.markers.items())]
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""`steps`, `versions`, `receipt`, `verify`: what is recorded, and whether it is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lockstep.adapters.settings import Settings
+from lockstep.cli.names import pipeline_name
+from lockstep.cli.output import command, progress, show, table
+from lockstep.errors import StateDiverged
+
+if TYPE_CHECKING:
+    from lockstep.adapters.verify import ViewCheck
+
+__all__ = ["register"]
+
+
+def register(cli: click.Group) -> None:
+    """Add the commands of this module."""
+    command(cli, "steps", "lockstep steps shop --last 5")(steps)
+    command(cli, "versions", "lockstep versions shop")(versions)
+    command(cli, "receipt", "lockstep receipt shop orders 0 17")(receipt)
+    command(cli, "verify", "lockstep verify shop")(verify)
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+@click.option("--last", default=20, show_default=True, type=click.IntRange(1), help="How many.")
+def steps(pipeline: str, last: int) -> None:
+    """Show the newest recorded steps: their times and their input."""
+    from lockstep import runtime
+
+    settings = Settings.load()
+    name = pipeline_name(pipeline)
+    state = runtime.recorded(name, settings)
+    first = max(state.oldest_step, state.next_step - last)
+    with runtime.open_pipeline(name, settings) as opened:
+        divisions = opened.divisions(first, state.next_step - 1)
+    committed = state.version.last_step
+
+    def text() -> str:
+        rows = [
+            (
+                division.step,
+                division.time,
+                division.records,
+                "committed" if division.step <= committed else "pending",
+                " ".join(
+                    f"{slice_.source}[{r.partition}] {r.start}..{r.end}"
+                    for slice_ in division.slices
+                    for r in slice_.ranges
+                    if r.records
+                ),
+            )
+            for division in divisions
+        ]
+        if not rows:
+            return f"pipeline {name} has no recorded steps yet"
+        return table(("step", "time", "records", "state", "offsets"), rows)
+
+    show(divisions, text)
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def versions(pipeline: str) -> None:
+    """Show the versions that are kept, and which attempt made each."""
+    from lockstep import runtime
+
+    kept = runtime.recorded(pipeline_name(pipeline), Settings.load()).versions
+    show(
+        kept,
+        lambda: table(
+            ("version", "last step", "attempt", "tables", "layout"),
+            [
+                (v.number, v.last_step, v.attempt or "-", len(v.tables), v.layout_epoch)
+                for v in kept
+            ],
+        ),
+    )
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+def receipt(pipeline: str, topic: str, partition: int, offset: int) -> None:
+    """Say what became of one record: its step, the version that holds it, the sinks that show it."""
+    from lockstep import runtime
+
+    name = pipeline_name(pipeline)
+    found = runtime.receipt(name, topic, partition, offset, Settings.load())
+    show(found, lambda: "\n".join(str(one) for one in found))
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def verify(pipeline: str) -> None:
+    """Recompute every view from Kafka's raw records with DuckDB, and compare.
+
+    A difference ends with exit code 2.
+    """
+    from lockstep.adapters.verify import verify as check
+
+    name = pipeline_name(pipeline)
+    checks = check(name, Settings.load(), progress)
+    show(checks, lambda: _checks_text(checks))
+    if wrong := [c.view for c in checks if not c.equal]:
+        raise StateDiverged(
+            f"pipeline {name}: {', '.join(wrong)} is not what Kafka's records give",
+            expected="the same rows as DuckDB computes",
+            found=", ".join(
+                f"{c.view}: {c.missing} missing, {c.unexpected} unexpected"
+                for c in checks
+                if not c.equal
+            ),
+            next_step=f"lockstep versions {name}, and see when it went wrong",
+        )
+
+
+def _checks_text(checks: tuple[ViewCheck, ...]) -> str:
+    lines = [
+        table(
+            ("view", "step", "equal", "rows", "expected", "missing", "unexpected"),
+            [
+                (
+                    c.view,
+                    c.step,
+                    c.equal,
+                    c.rows_published,
+                    c.rows_expected,
+                    c.missing,
+                    c.unexpected,
+                )
+                for c in checks
+            ],
+        )
+    ]
+    lines += [f"{c.view}: {row}" for c in checks for row in c.sample]
+    return "\n".join(lines)

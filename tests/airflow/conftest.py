@@ -1,0 +1,52 @@
+"""One real Airflow for the whole session; what is in it stands in `airflow_installation`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from airflow_installation import (
+    PARTS,
+    Airflow,
+    Installation,
+    has_read_all,
+    install,
+    wait_for,
+)
+
+from lockstep.adapters.embedded import airflow as embedded
+from lockstep.adapters.embedded import process
+
+# Importing Airflow writes its configuration: not into the home of whoever runs the tests.
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="lockstep-airflow-home-"))
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """A migrated Airflow in which nothing has run yet: copy it before use."""
+    return install(tmp_path_factory.mktemp("airflow") / "pristine")
+
+
+@pytest.fixture(scope="session")
+def airflow(pristine: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """API server, DAG processor and scheduler over a copy of the pristine installation."""
+    installation = pristine.copy(tmp_path_factory.mktemp("airflow") / "running")
+    port = int(installation.variables["AIRFLOW__API__PORT"])
+    logs = {part: installation.home / f"{part}.log" for part in PARTS}
+    started: list[process.Process] = []
+    try:
+        for part in PARTS:
+            started.append(embedded.start(part, installation.variables, logs[part]))
+        for part, running in zip(PARTS, started, strict=True):
+            embedded.wait_ready(part, running, port, logs[part])
+        with httpx.Client(base_url=embedded.url(port), timeout=30, trust_env=False) as client:
+            airflow = Airflow(installation, client)
+            wait_for(lambda: has_read_all(airflow), "the DAGs")
+            yield airflow
+    finally:
+        # The API server last: the others report to it until they end.
+        for running in reversed(started):
+            process.stop(running, embedded.STOP_SECONDS)

@@ -1,0 +1,160 @@
+"""The DAG file over a real control store: what it makes of pipelines, sound and broken."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+from airflow_installation import REPOSITORY, Installation, record
+
+from lockstep.airflow.submit import (
+    SubmitMaintainOperator,
+    SubmitPublishOperator,
+    SubmitRunOperator,
+)
+
+pytestmark = pytest.mark.airflow
+
+DAG_FILE = REPOSITORY / "dags" / "lockstep_pipelines.py"
+PARSED_DAG = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("LOCKSTEP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path))
+
+
+def spec(name: str, **configuration: str) -> str:
+    lines = [f"  lockstep.{key}: {value}" for key, value in configuration.items()]
+    return "\n".join([f"name: {name}", "configuration:", *lines, ""])
+
+
+def parse() -> dict[str, DAG]:
+    """The DAGs that the file leaves in its globals, as Airflow collects them."""
+    left = runpy.run_path(str(DAG_FILE))
+    return {value.dag_id: value for value in left.values() if isinstance(value, DAG)}
+
+
+def test_without_a_pipeline_there_is_no_dag_and_no_error() -> None:
+    assert parse() == {}
+
+
+def test_a_pipeline_is_three_tasks_and_its_maintenance(tmp_path: Path) -> None:
+    record(tmp_path, "shop", spec("shop", interval="30 seconds"))
+    dags = parse()
+    assert sorted(dags) == ["shop", "shop__maintenance"]
+    shop = dags["shop"]
+    assert [task.task_id for task in shop.topological_sort()] == ["plan", "run", "publish"]
+    assert (shop.max_active_runs, shop.catchup) == (1, False)
+    assert shop.dagrun_timeout is None
+    assert {task.max_active_tis_per_dag for task in shop.tasks} == {1}
+    assert shop.timetable.summary == "30 seconds"
+    assert [alias.name for alias in shop.get_task("publish").outlets] == ["lockstep:shop"]
+    assert "lockstep://shop/counts" in (shop.doc_md or "")
+
+
+def test_the_engine_is_chosen_by_configuration(tmp_path: Path) -> None:
+    record(tmp_path, "big", spec("big", engine="submit", spark_connection="cluster"))
+    dags = parse()
+    run, publish = dags["big"].get_task("run"), dags["big"].get_task("publish")
+    assert isinstance(run, SubmitRunOperator)
+    assert isinstance(publish, SubmitPublishOperator)
+    assert isinstance(dags["big__maintenance"].get_task("maintain"), SubmitMaintainOperator)
+    assert run._conn_id == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (spec("bad", interval="now and then"), "lockstep.interval is no length of time"),
+        (spec("bad", cron="61 * * * *"), "lockstep.cron is no cron expression"),
+        ("configuration: [", "the recorded spec of pipeline bad cannot be read"),
+        ("just text", "the recorded spec of pipeline bad cannot be read"),
+    ],
+)
+def test_a_broken_pipeline_shows_as_a_dag_that_says_why_and_hides_no_other(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    record(tmp_path, "bad", text)
+    record(tmp_path, "shop", spec("shop"))
+    dags = parse()
+    assert sorted(dags) == ["bad", "shop", "shop__maintenance"]
+    assert "broken" in dags["bad"].tags
+    assert reason in (dags["bad"].doc_md or "")
+    assert reason in dags["bad"].get_task("explain").fault
+
+
+def test_in_front_of_a_task_only_its_dag_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("shop", "other"):
+        record(tmp_path, name, spec(name))
+    monkeypatch.setenv(PARSED_DAG, "shop__maintenance")
+    assert sorted(parse()) == ["shop", "shop__maintenance"]
+
+
+def test_parsing_loads_no_client_of_spark_kafka_or_iceberg(tmp_path: Path) -> None:
+    record(tmp_path, "shop", spec("shop"))
+    code = (
+        f"import runpy, sys; runpy.run_path({str(DAG_FILE)!r});"
+        "heavy = {'pyspark', 'pyiceberg', 'kafka', 'confluent_kafka', 'duckdb', 'pyarrow'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.splitlines()[-1:] == ["[]"], ended.stderr
+
+
+def test_airflow_s_scan_of_the_plugins_loads_the_plugin_and_leaves_the_package_alone(
+    pristine: Installation,
+) -> None:
+    """It would import each file by its bare name: an `errors`, a `types` in place of Python's."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from airflow import plugins_manager\n"
+        "timetables = plugins_manager.get_timetables_plugins()\n"
+        "print('found', sorted(timetables))\n"
+        f"package = {str(REPOSITORY / 'plugins' / 'lockstep')!r}\n"
+        "print('stray', [name for name, module in list(sys.modules.items())\n"
+        "    if (getattr(module, '__file__', None) or '').startswith(package)\n"
+        "    and not name.startswith('lockstep')])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=pristine.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "lockstep.airflow.timetable.AlignedIntervalTimetable" in ended.stdout, ended.stderr
+    assert "stray []" in ended.stdout
+
+
+def test_a_whole_run_by_dag_test(pristine: Installation, tmp_path: Path) -> None:
+    """Airflow's own way to run a DAG in one process, with the plugin's timetable stored."""
+    installation = pristine.copy(tmp_path / "copy")
+    code = (
+        "from airflow.dag_processing.dagbag import DagBag\n"
+        "bag = DagBag()\n"
+        "assert not bag.import_errors, bag.import_errors\n"
+        "run = bag.dags['shop'].test()\n"
+        "print('ended', run.state)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=installation.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ended success" in ended.stdout, ended.stdout + ended.stderr
+    assert (installation.home / "shop.pickle").exists()

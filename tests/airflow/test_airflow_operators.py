@@ -1,0 +1,184 @@
+"""The operators without a database: what they push, which assets they tell, how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow_fakes import STEP, T0, FakePipeline, Memory
+
+from lockstep import runtime
+from lockstep.airflow.operators import (
+    BrokenOperator,
+    MaintainOperator,
+    PlanOperator,
+    PublishOperator,
+    RunOperator,
+    Stage,
+    asset_alias,
+    view_asset,
+)
+from lockstep.errors import EngineFailed, SourceChanged
+
+Opener = Callable[[FakePipeline], FakePipeline]
+
+
+class Events(dict[Any, Any]):
+    """Stands for outlet_events: alias name → what was added."""
+
+    def __getitem__(self, alias: Any) -> Any:
+        added = self.setdefault(alias.name, [])
+        return SimpleNamespace(add=lambda asset, extra: added.append((asset.uri, extra)))
+
+
+def context(pushed: dict[str, Any] | None = None, **more: Any) -> Any:
+    return {
+        "params": {},
+        "data_interval_end": T0 + 6 * STEP,
+        "dag_run": SimpleNamespace(run_after=T0 + timedelta(hours=1)),
+        "ti": SimpleNamespace(xcom_pull=lambda task_ids: pushed if task_ids == "plan" else None),
+        "outlet_events": Events(),
+        "task_state_store": Memory(),
+        **more,
+    }
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opener:
+    """Make a double what `open_pipeline` opens."""
+
+    def open_it(pipeline: FakePipeline) -> FakePipeline:
+        monkeypatch.setattr(runtime, "open_pipeline", lambda *_: pipeline)
+        return pipeline
+
+    return open_it
+
+
+def test_the_three_tasks_hand_on_little_and_show_what_they_did(opened: Opener) -> None:
+    pipeline = opened(FakePipeline(width=4))
+    plan, run = (
+        PlanOperator(task_id="plan", pipeline="shop"),
+        RunOperator(task_id="run", pipeline="shop"),
+    )
+    pushed = plan.execute(context())
+    assert pushed == {"first_step": 0, "last_step": 3, "records": 400, "more": True}
+    assert plan.outcome == "steps 0..3, 400 records, more to follow"
+    done = run.execute(context(pushed))
+    assert (done["intervals"], done["first_step"], done["last_step"]) == (2, 0, 5)
+    assert done["errors"] == {"orders": 2}
+    assert run.outcome == "steps 0..5: 600 records in, 14 changes out, 2 intervals, version 2"
+    assert pipeline.calls == ["plan", "close", "run", "plan", "run", "close"]
+    assert "outcome" in run.template_fields
+    assert run.overwrite_rtif_after_execution
+
+
+def test_a_run_by_hand_without_a_logical_date_advances_to_when_it_was_asked_for(
+    opened: Opener,
+) -> None:
+    pipeline = opened(FakePipeline(width=1000))
+    by_hand = context()
+    del by_hand["data_interval_end"]
+    PlanOperator(task_id="plan", pipeline="shop").execute(by_hand)
+    assert pipeline.next_step == 360
+
+
+def publish(pipeline: FakePipeline, store: Memory) -> Any:
+    """The asset events of one publish task."""
+    happened = context(task_state_store=store)
+    PublishOperator(task_id="publish", pipeline=pipeline.name).execute(happened)
+    return happened["outlet_events"].get(asset_alias("shop").name, [])
+
+
+def committed(opened: Opener) -> FakePipeline:
+    pipeline = opened(FakePipeline())
+    pipeline.plan(T0 + 6 * STEP, lambda _: None)
+    pipeline.run(lambda _: None)
+    return pipeline
+
+
+def test_a_view_that_changed_is_told_once_with_step_version_and_rows(opened: Opener) -> None:
+    pipeline, store = committed(opened), Memory()
+    assert publish(pipeline, store) == [
+        ("lockstep://shop/counts", {"step": 5, "version": 1, "rows": 7})
+    ]
+    assert publish(pipeline, store) == []
+    assert store.kept == {}
+
+
+def test_a_view_that_was_moved_by_a_try_that_died_is_still_told(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, store = committed(opened), Memory()
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lockstep.airflow.operators._changed", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publish(pipeline, store)
+    assert publish(pipeline, store) == [
+        ("lockstep://shop/counts", {"step": 5, "version": 1, "rows": None})
+    ]
+
+
+def test_a_publish_without_rows_tells_nobody(opened: Opener) -> None:
+    assert publish(opened(FakePipeline()), Memory()) == []
+
+
+def test_what_is_refused_is_not_retried_and_says_what_to_do(opened: Opener) -> None:
+    gone = SourceChanged(
+        "topic orders was made anew", expected="id 1", found="id 2", next_step="lockstep doctor"
+    )
+    opened(FakePipeline(fails={"plan": [gone]}))
+    with pytest.raises(AirflowFailException) as failed:
+        PlanOperator(task_id="plan", pipeline="shop").execute(context())
+    assert str(failed.value).splitlines() == [
+        "topic orders was made anew",
+        "  expected: id 1",
+        "  found: id 2",
+        "  next: lockstep doctor",
+    ]
+
+
+def test_what_may_succeed_later_fails_as_usual(opened: Opener) -> None:
+    pipeline = opened(FakePipeline(fails={"run": [EngineFailed("Spark ended the job")]}))
+    with pytest.raises(EngineFailed):
+        RunOperator(task_id="run", pipeline="shop").execute(context())
+    assert pipeline.calls[-1] == "close"
+
+
+def test_maintenance_pushes_its_counts(opened: Opener) -> None:
+    opened(FakePipeline())
+    task = MaintainOperator(task_id="maintain", pipeline="shop")
+    assert task.execute(context()) == {"branches dropped": 2}
+    assert task.outcome == "branches dropped 2"
+
+
+def test_progress_goes_to_the_task_log_and_names_spark_where_it_is_known(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Stage, "progress", lambda _, line: lines.append(line))
+    monkeypatch.setenv("LOCKSTEP_SPARK_UI", "http://127.0.0.1:4040")
+    opened(FakePipeline())
+    task = RunOperator(task_id="run", pipeline="shop")
+    task.execute(context({"more": False}))
+    assert lines[0] == "Spark UI: http://127.0.0.1:4040"
+    assert [link.get_link(task, ti_key=None) for link in task.operator_extra_links] == [
+        "http://127.0.0.1:4040"
+    ]
+
+
+def test_a_broken_pipeline_s_task_says_why() -> None:
+    with pytest.raises(AirflowFailException, match="has no DAG"):
+        BrokenOperator(task_id="explain", fault="pipeline shop has no DAG").execute(context())
+
+
+def test_asset_uris_stand_as_they_are_written() -> None:
+    asset = view_asset("shop", "worst_routes")
+    assert (asset.uri, asset.name) == ("lockstep://shop/worst_routes", "shop.worst_routes")

@@ -1,0 +1,69 @@
+"""The compose file names only what there is; no image is built and no container started here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lockstep.adapters.settings import Settings
+
+FOLDER = Path(__file__).parents[1] / "docker"
+
+
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    """The compose file as its reader sees it."""
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    return found
+
+
+def test_services_depend_on_services_and_use_declared_volumes(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= set(services), name
+        assert set(service["networks"]) <= set(compose["networks"]), name
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (FOLDER / source).exists(), volume
+            else:
+                assert source in compose["volumes"], volume
+
+
+def test_variables_are_settings_and_hosts_are_services(compose: dict[str, Any]) -> None:
+    environment = compose["services"]["airflow-scheduler"]["environment"]
+    found = Settings.load(environment)
+    assert found.kafka == "kafka:9092"
+    assert found.warehouse == "file:///warehouse"
+    known = {f"LOCKSTEP_{name.upper()}" for name in Settings.__dataclass_fields__}
+    assert {name for name in environment if name.startswith("LOCKSTEP_")} <= known
+    addresses = (found.store_url, found.catalog_uri, found.kafka, found.spark_remote)
+    for address in (*addresses, found.spark_master, found.airflow_url):
+        host = address.split("://")[-1].rpartition("@")[2].split(":")[0].split("/")[0]
+        assert host in compose["services"], address
+
+
+def test_every_asked_variable_is_in_the_example() -> None:
+    text = (FOLDER / "compose.yaml").read_text()
+    asked = set(re.findall(r"\$\{(\w+)(?::\?[^}]*)?\}", text))
+    example = dict(
+        line.split("=")
+        for line in (FOLDER / ".env.example").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert asked == set(example)
+    assert set(example.values()) == {""}
+
+
+def test_image_copies_what_exists_and_the_script_is_bash() -> None:
+    text = (FOLDER / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+        *sources, _ = line.split()
+        for source in sources:
+            assert (FOLDER.parent / source).exists(), line
+    subprocess.run(["bash", "-n", FOLDER / "spark.sh"], check=True)
