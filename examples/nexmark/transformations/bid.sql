@@ -1,0 +1,14 @@
+-- Bids on the auctions.
+CREATE TABLE bid (
+  auction BIGINT,
+  bidder BIGINT,
+  price BIGINT,
+  channel STRING,
+  url STRING,
+  dateTime TIMESTAMP,
+  extra STRING
+) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${lockstep.kafka}',
+  'subscribe' = '${nexmark.prefix}bid',
+  'format' = 'json'
+);
