@@ -69,7 +69,7 @@ def _do(job: Job) -> object:
             case IntervalJob():
                 return run_interval(spark, job, state, _say)
             case PublishJob():
-                return publish_sinks(lambda: _sibling(spark), job, state, _say)
+                return publish_sinks(spark, job, state, _say)
             case MergeJob():
                 return merge_traces(spark, job, state, _say)
     except (PySparkException, Py4JError) as error:
@@ -88,14 +88,6 @@ def _sized(spark: SparkSession) -> SparkSession:
     slow, and a large interval sets its number by its records."""
     spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     return spark
-
-
-def _sibling(spark: SparkSession) -> SparkSession:
-    """A session of its own settings in the same application. Its stop() would end the application
-    for all the others, so it is left to the end."""
-    session = _sized(spark.newSession())
-    session.stop = lambda: None  # type: ignore[method-assign]
-    return session
 
 
 def _say(line: str) -> None:

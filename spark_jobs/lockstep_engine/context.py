@@ -17,7 +17,7 @@ SMALL_RECORDS = 200_000
 
 @dataclass(frozen=True)
 class Context:
-    """Steps first_step..last_step of one interval, worked on in one session.
+    """One interval, worked on in one session.
 
     `spark` is a Connect session or a classic one: operators use only what both have. `records` is
     an upper bound of the source records in the interval, `partitions` the shuffle partitions
@@ -26,8 +26,6 @@ class Context:
     """
 
     spark: SparkSession
-    first_step: int
-    last_step: int
     records: int
     partitions: int
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
@@ -36,8 +34,3 @@ class Context:
     def is_small(self) -> bool:
         """True where deltas are small enough to be broadcast."""
         return self.records < SMALL_RECORDS
-
-    @property
-    def before(self) -> int:
-        """The step of the state at the version opened: the one before the first."""
-        return self.first_step - 1

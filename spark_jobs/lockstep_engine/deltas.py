@@ -1,5 +1,10 @@
 """Deltas: frames of a relation's columns, `_weight bigint` and `_step bigint`.
 
+`_step` counts from the interval's first step, which is 0; the state at the version opened is that of
+step -1. Recorded steps would stand in the Java that Spark generates for a plan, and every interval
+would compile its own and run it cold; so they appear where rows leave the engine, and not as constants
+of the code (`absolute_steps`).
+
 The law of consolidation: a delta and its consolidation are the same Z-set at every step. Without it
 a consumer that looks at single rows (an outbox, a kernel) would see +1 and -1 of one row as a
 change.
@@ -16,8 +21,11 @@ from pyspark.sql import functions as F
 from lockstep_engine.context import Context
 
 __all__ = [
+    "BEFORE",
+    "FIRST",
     "STEP",
     "WEIGHT",
+    "absolute_steps",
     "columns_of",
     "consolidate",
     "merge_steps",
@@ -28,6 +36,11 @@ __all__ = [
 
 WEIGHT = "_weight"
 STEP = "_step"
+BEFORE = -1
+"""The step of the state at the version opened."""
+
+FIRST = 0
+"""The interval's first step."""
 
 
 def quoted(name: str) -> str:
@@ -52,6 +65,15 @@ def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
         .where(f"{WEIGHT} <> 0")
         .select(*columns_of([*names, WEIGHT, STEP]))
     )
+
+
+def absolute_steps(rows: DataFrame, first: int, last: int) -> DataFrame:
+    """The rows with the recorded step in place of the interval's own number for it.
+
+    By look-up in an array, which generated code refers to and does not contain.
+    """
+    recorded = F.lit(list(range(first, last + 1))).cast("array<bigint>")
+    return rows.withColumn(STEP, recorded[F.col(STEP)])
 
 
 def merge_steps(delta: DataFrame, columns: Iterable[str]) -> DataFrame:

@@ -7,17 +7,17 @@ and its outbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.circuit import Circuit, Operator
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
 from lockstep.sql.nodes import Aggregate, Filter, Join, Scan
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted
-from lockstep_engine.operators import evaluate
+from lockstep_engine.operators import Evaluation, evaluate
 
 __all__ = ["Evaluated", "evaluate_circuit"]
 
@@ -52,51 +52,91 @@ def _reads(circuit: Circuit) -> Mapping[int, int]:
 def evaluate_circuit(
     circuit: Circuit,
     sources: Mapping[str, DataFrame],
+    silent: Collection[str],
     read_trace: Callable[[str], DataFrame | None],
     context: Context,
 ) -> Evaluated:
     """Build the frames of one interval.
 
     `sources` maps a source to its decoded delta (at least the columns that any scan wants, `_weight`,
-    `_step`), already kept where it is read twice. `read_trace` gives a trace at the version opened,
-    None where it is new.
+    `_step`), already kept where it is read twice. `silent` names sources whose delta is known to be
+    empty: nothing is appended for what follows from such alone, and a join's other side does not
+    look for partners. `read_trace` gives a trace at the version opened, None where it is new; then no
+    source may be silent, as a global aggregate has a row from the first interval on.
     """
+    building = _Building(sources, read_trace, context)
     result = Evaluated()
-    deltas: dict[int, DataFrame] = {}
     reads = _reads(circuit)
     by_ref = _by_ref(circuit)
     for operator in circuit.operators:
-        if isinstance(operator.node, Scan):
-            deltas[operator.ref] = _scan(operator.node, sources)
+        if _is_silent(operator, silent, building.silent):
+            building.silent[operator.ref] = operator
             continue
-        evaluation = evaluate(
-            operator,
-            tuple(deltas[ref] for ref in operator.inputs),
-            {trace.table: read_trace(trace.table) for trace in operator.traces},
-            context,
-        )
+        evaluation = building.evaluation(operator)
         delta = evaluation.delta
         if reads[operator.ref] > 1 and _is_worth_keeping(operator, by_ref):
             delta = delta.persist()
             result.kept.append(delta)
-        deltas[operator.ref] = delta
+        building.deltas[operator.ref] = delta
         # Equal traces of two operators hold equal rows: they are written once.
         for table, rows in evaluation.appends.items():
             result.appends.setdefault(table, rows)
     for outbox in circuit.outboxes:
-        columns = by_ref[outbox.ref].node.columns
-        delta = deltas[outbox.ref]
-        if not _is_consolidated(by_ref[outbox.ref], by_ref):
-            delta = consolidate(delta, columns)
-        result.outboxes[outbox.table] = delta.select(
-            *(
-                F.col(quoted(inner)).alias(outer)
-                for inner, outer in zip(columns, outbox.columns, strict=True)
-            ),
-            WEIGHT,
-            STEP,
-        )
+        if outbox.ref not in building.silent:
+            result.outboxes[outbox.table] = _outbox_rows(
+                outbox, building.deltas[outbox.ref], by_ref
+            )
     return result
+
+
+def _is_silent(operator: Operator, silent: Collection[str], below: Mapping[int, Operator]) -> bool:
+    if isinstance(operator.node, Scan):
+        return operator.node.source in silent
+    return all(ref in below for ref in operator.inputs)
+
+
+@dataclass
+class _Building:
+    """The deltas made so far by operator, and the operators whose delta is known to be empty."""
+
+    sources: Mapping[str, DataFrame]
+    read_trace: Callable[[str], DataFrame | None]
+    context: Context
+    deltas: dict[int, DataFrame] = field(default_factory=dict)
+    silent: dict[int, Operator] = field(default_factory=dict)
+
+    def evaluation(self, operator: Operator) -> Evaluation:
+        """What the operator emits and appends; a join is told which side is empty."""
+        if isinstance(operator.node, Scan):
+            return Evaluation(_scan(operator.node, self.sources))
+        is_one_sided = isinstance(operator.node, Join) and operator.ref not in self.silent
+        inputs = tuple(
+            None if is_one_sided and ref in self.silent else self._delta(ref)
+            for ref in operator.inputs
+        )
+        state = {trace.table: self.read_trace(trace.table) for trace in operator.traces}
+        return evaluate(operator, inputs, state, self.context)
+
+    def _delta(self, ref: int) -> DataFrame:
+        """An empty delta, too, where it is one branch of a union: its types count."""
+        if ref not in self.deltas:
+            self.deltas[ref] = self.evaluation(self.silent[ref]).delta
+        return self.deltas[ref]
+
+
+def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, by_ref: Mapping[int, Operator]) -> DataFrame:
+    """A view's change as the outbox has it: netted, under the view's own column names."""
+    columns = by_ref[outbox.ref].node.columns
+    if not _is_consolidated(by_ref[outbox.ref], by_ref):
+        delta = consolidate(delta, columns)
+    return delta.select(
+        *(
+            F.col(quoted(inner)).alias(outer)
+            for inner, outer in zip(columns, outbox.columns, strict=True)
+        ),
+        WEIGHT,
+        STEP,
+    )
 
 
 def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:

@@ -6,7 +6,7 @@ on the attempt's branches, and nobody but the attempt can see them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,8 @@ from lockstep.sql.nodes import Scan
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
 from lockstep_engine.context import SMALL_RECORDS, Context
-from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.deltas import absolute_steps
+from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
@@ -61,11 +62,12 @@ def run_interval(
             evaluated = evaluate_circuit(
                 circuit,
                 {name: one.delta for name, one in decoded.items()},
+                _silent(job, decoded),
                 lambda table: _read_trace(spark, job, table),
                 context,
             )
             kept.extend(evaluated.kept)
-            frames = _frames(spark, job, decoded, bad, {**evaluated.appends, **evaluated.outboxes})
+            frames = _frames(spark, job, decoded, bad, evaluated)
         return _write(spark, job, state, frames, watch, progress)
     finally:
         for frame in kept:
@@ -76,12 +78,23 @@ def _context(spark: SparkSession, job: IntervalJob) -> Context:
     records = job.interval.records
     partitions = 2 if records <= SMALL_RECORDS else 8
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    return Context(spark, job.interval.first_step, job.interval.last_step, records, partitions)
+    return Context(spark, records, partitions)
 
 
 def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:
     snapshot = job.base_tables.get(table)
     return None if snapshot is None else read_at(spark, job.catalog, table, snapshot)
+
+
+def _silent(job: IntervalJob, sources: Iterable[str]) -> frozenset[str]:
+    """The sources without a record in any step of a later interval."""
+    read = {
+        s.source
+        for d in job.interval.divisions
+        for s in d.slices
+        if any(r.records for r in s.ranges)
+    }
+    return frozenset(sources) - read if job.base_tables else frozenset()
 
 
 def _wanted_columns(circuit: Circuit, source: SourceTable) -> tuple[str, ...]:
@@ -153,25 +166,25 @@ def _steps_frame(spark: SparkSession, job: IntervalJob) -> DataFrame:
     )
 
 
+def _recorded(job: IntervalJob, rows: DataFrame) -> DataFrame:
+    return absolute_steps(rows, job.interval.first_step, job.interval.last_step)
+
+
 def _frames(
     spark: SparkSession,
     job: IntervalJob,
     decoded: Mapping[str, Decoded],
     bad: Mapping[str, int],
-    circuit_frames: Mapping[str, DataFrame],
+    evaluated: Evaluated,
 ) -> _Frames:
-    """Divide the tables into those that get rows and those that cannot.
-
-    A later interval without any record changes nothing in traces and outboxes, so Spark is not
-    even asked; the steps are recorded all the same. The first interval always runs: a global
-    aggregate over nothing is one row.
-    """
-    is_idle = job.interval.records == 0 and bool(job.base_tables)
+    """Divide the tables into those that get rows and those that do not but may have to be made."""
     appends: dict[str, DataFrame] = {STEPS_TABLE: _steps_frame(spark, job)}
     untouched: dict[str, DataFrame] = {}
-    (untouched if is_idle else appends).update(circuit_frames)
+    outboxes = {table: _recorded(job, rows) for table, rows in evaluated.outboxes.items()}
+    appends.update({**evaluated.appends, **outboxes})
     for source, one in decoded.items():
-        (appends if bad[source] else untouched)[errors_table(source)] = one.errors
+        errors = _recorded(job, one.errors)
+        (appends if bad[source] else untouched)[errors_table(source)] = errors
     return _Frames(appends, untouched)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -19,11 +19,13 @@ from lockstep_engine.tables import configure_catalog, read_at
 
 __all__ = ["publish_sinks"]
 
+ROWS_PER_PARTITION = 250_000
+
 
 def publish_sinks(
-    new_spark: Callable[[], SparkSession], job: PublishJob, state: State, progress: Progress
+    spark: SparkSession, job: PublishJob, state: State, progress: Progress
 ) -> PublishResult:
-    """Publish each sink in its own session, as a MERGE's snapshot properties are session settings.
+    """Publish each sink, in threads of one session.
 
     Sinks are independent: all are tried, and the first failure is raised after the others are done.
     """
@@ -33,16 +35,14 @@ def publish_sinks(
     markers: dict[str, int] = {}
     rows: dict[str, int] = {}
 
+    configure_catalog(spark, job.catalog)
+    spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(job, outboxes, state)))
+
     def publish(target: SinkTarget) -> None:
-        spark = new_spark()
-        try:
-            configure_catalog(spark, job.catalog)
-            with watch.part(target.name):
-                markers[target.name], rows[target.name] = _publish_one(
-                    spark, job, state, project, outboxes[target.view], target
-                )
-        finally:
-            spark.stop()
+        with watch.part(target.name):
+            markers[target.name], rows[target.name] = _publish_one(
+                spark, job, state, project, outboxes[target.view], target
+            )
         progress(
             f"{target.name}: {rows[target.name]:,} rows, now at step {markers[target.name]} "
             f"({watch.seconds[target.name]:.1f} s)"
@@ -50,6 +50,13 @@ def publish_sinks(
 
     in_parallel(publish, job.sinks)
     return PublishResult(markers, rows, watch.seconds)
+
+
+def _partitions(job: PublishJob, outboxes: Mapping[str, OutboxSpec], state: State) -> int:
+    """Shuffle partitions for the largest of the changes."""
+    tables = {outboxes[target.view].table for target in job.sinks}
+    most = max(in_parallel(lambda t: state.added_records(t, job.tables[t]), sorted(tables)))
+    return max(2, -(-most // ROWS_PER_PARTITION))
 
 
 def _publish_one(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
@@ -23,6 +24,7 @@ __all__ = [
     "append",
     "configure_catalog",
     "ensure_table",
+    "overwrite",
     "read_at",
     "table_name",
 ]
@@ -167,8 +169,31 @@ def append(
     threads of one session. Spark Connect can execute it twice when its server restarts: the caller
     checks the branch by the write id that it put into `properties`.
     """
-    del spark  # The frame knows its session; the parameter keeps the three functions alike.
+    del spark  # The frame knows its session; the parameter keeps these functions alike.
+    _writer(catalog, table, branch, frame, properties).append()
+
+
+def overwrite(
+    spark: SparkSession,
+    catalog: CatalogSettings,
+    table: str,
+    branch: str,
+    frame: DataFrame,
+    properties: Mapping[str, str],
+) -> None:
+    """Put the rows of `frame` in the place of all rows on a branch, else as `append`."""
+    del spark
+    _writer(catalog, table, branch, frame, properties).overwrite(F.lit(True))
+
+
+def _writer(
+    catalog: CatalogSettings,
+    table: str,
+    branch: str,
+    frame: DataFrame,
+    properties: Mapping[str, str],
+) -> DataFrameWriterV2:
     writer = frame.writeTo(table_name(catalog, table, f"branch_{branch}"))
     for key, value in properties.items():
         writer = writer.option(f"snapshot-property.{key}", value)
-    writer.append()
+    return writer

@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Cost, Operator, TraceKind, TraceSpec
 from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context
+from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.operators import evaluate
 from lockstep_engine.operators.merging import merge_trace
 
@@ -111,15 +113,21 @@ class Runner:
     def run(
         self, deltas: Mapping[str, DataFrame], interval: Interval, records: int, is_last: bool
     ) -> pa.Table:
-        """The plan's delta over the steps of `interval`; state is kept unless this is the last."""
-        context = Context(self._spark, *interval, records, 2, self._types)
+        """The plan's delta over the steps of `interval`; state is kept unless this is the last.
+
+        Steps of `deltas` and of the result are recorded ones.
+        """
+        first, last = interval
+        context = Context(self._spark, records, 2, self._types)
         made: dict[int, DataFrame] = {}
         appends: dict[str, DataFrame] = {}
         for operator in self._operators:
             node = operator.node
             if isinstance(node, Scan):
                 columns = [f"`{name}`" for name in node.columns]
-                made[operator.ref] = deltas[node.source].select(*columns, "_weight", "_step")
+                made[operator.ref] = deltas[node.source].select(
+                    *columns, "_weight", F.expr(f"_step - {first}L").alias("_step")
+                )
                 continue
             state = {trace.table: self._trace(trace) for trace in operator.traces}
             evaluation = evaluate(
@@ -128,7 +136,8 @@ class Runner:
             made[operator.ref] = self._kept(operator, evaluation.delta)
             appends.update(evaluation.appends)
         root = self._operators[-1].ref
-        wanted = {"": made[root], **({} if is_last else appends)}
+        changes = absolute_steps(made[root], first, last)
+        wanted = {"": changes, **({} if is_last else appends)}
         with ThreadPoolExecutor(4) as pool:
             tables = dict(zip(wanted, pool.map(DataFrame.toArrow, wanted.values()), strict=True))
         delta = tables.pop("")

@@ -241,7 +241,7 @@ def test_a_trace_shared_by_both_sides_is_appended_once(spark: SparkSession) -> N
         {"k": "string", "x": "bigint", "_weight": "bigint", "_step": "bigint"},
     )
     sides = tuple(delta.withColumnsRenamed({"k": f"{s}_k", "x": f"{s}_x"}) for s in "lr")
-    evaluation = evaluate(operator, sides, {}, Context(spark, 1, 1, 1, 2))
+    evaluation = evaluate(operator, sides, {}, Context(spark, 1, 2))
     assert [append.collect() for append in evaluation.appends.values()] == [[("a", 1, 1)]]
 
 
@@ -301,7 +301,7 @@ def test_sum_of_a_date_is_refused(spark: SparkSession) -> None:
 
 def test_a_scan_is_not_evaluated(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="the driver reads"):
-        evaluate(operators_of(TABLE, frozenset())[0], (), {}, Context(spark, 1, 1, 1, 2))
+        evaluate(operators_of(TABLE, frozenset())[0], (), {}, Context(spark, 1, 2))
 
 
 DELTA_TYPES = {"k": "string", "g": "double", "_weight": "bigint", "_step": "bigint"}
@@ -326,7 +326,7 @@ def test_state_is_restricted_to_the_keys_of_the_delta(spark: SparkSession, recor
         spark, [("a", 1.0), ("a", 2.0), (None, 3.0), ("b", None)], {"k": "string", "g": "double"}
     )
     delta = frame(spark, [("a", 9.0, 1, 1), ("a", 9.0, 1, 2), (None, 9.0, 1, 1)], DELTA_TYPES)
-    context = Context(spark, 1, 2, records, 2)
+    context = Context(spark, records, 2)
     found = {tuple(r) for r in only_keys(state, ("k",), delta, context).collect()}
     assert found == {("a", 1.0), ("a", 2.0), (None, 3.0)}
     assert only_keys(state, (), delta, context).count() == 4
@@ -340,7 +340,7 @@ def test_a_kept_delta_is_recognised(
     operator = operators_of(plan, frozenset())[-1]
     everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
-    evaluation = evaluate(operator, (delta,), {}, Context(spark, 1, 6, len(CHANGES), 2))
+    evaluation = evaluate(operator, (delta,), {}, Context(spark, len(CHANGES), 2))
     kept = evaluation.delta.persist()
     try:
         kept.groupBy("k").count().explain()

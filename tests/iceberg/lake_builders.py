@@ -82,7 +82,10 @@ def comparable(values: Any) -> tuple[Any, ...]:
 class Outbox:
     """An outbox and the view that it is published to, through Spark."""
 
-    def __init__(self, spark: Any, settings: CatalogSettings, columns: str) -> None:
+    def __init__(
+        self, spark: Any, settings: CatalogSettings, columns: str, small_rows: int = 0
+    ) -> None:
+        self.small_rows = small_rows
         self.spark = spark
         self.lake = Lake(settings)
         self.view = f"v{uuid4().hex[:8]}"
@@ -100,7 +103,8 @@ class Outbox:
         state, settings = self.lake.state, self.lake.settings
         state.open_branch(self.table, f"attempt_{attempt}", self.snapshot)
         frame = self.spark.createDataFrame(list(rows), self.schema) if rows else self._empty
-        written = {"lockstep.write": attempt}
+        last_step = str(max((row[-1] for row in rows), default=-1))
+        written = {"lockstep.write": attempt, "lockstep.step": last_step}
         append(self.spark, settings, self.table, f"attempt_{attempt}", frame, written)
         self.snapshot = state.head(self.table, f"attempt_{attempt}")
         state.settle(self.table, self.snapshot, f"v_{attempt}", (f"attempt_{attempt}",))
@@ -117,6 +121,7 @@ class Outbox:
             "outbox_snapshot_id": self.snapshot,
             "last_step": last_step,
             "incarnation": self.incarnation,
+            "small_rows": self.small_rows,
         }
         return publish_view(**{**arguments, **changed})
 

@@ -36,6 +36,7 @@ def main() -> None:
         given["last_step"],
         given["incarnation"],
         reached,
+        small_rows=0,
     )
 
 

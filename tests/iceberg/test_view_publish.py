@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lake_builders import Outbox, comparable
 
 from lockstep.errors import AttemptLost, Refused, StateDiverged
-from lockstep_engine.sinks.iceberg import ViewPoint
+from lockstep_engine.sinks.iceberg import SMALL_ROWS, ViewPoint
 from lockstep_engine.tables import configure_catalog, table_name
 
 pytestmark = pytest.mark.spark
@@ -70,6 +70,13 @@ def new_outbox(session: Any, spark_server: Any) -> Any:
     return lambda columns: Outbox(session, spark_server.catalog_settings("views"), columns)
 
 
+@pytest.fixture(scope="module", params=[0, SMALL_ROWS], ids=["in place", "anew"])
+def any_outbox(session: Any, spark_server: Any, request: pytest.FixtureRequest) -> Any:
+    """Outboxes of views that are changed in place, and of views small enough to be written anew."""
+    settings = spark_server.catalog_settings("views")
+    return lambda columns: Outbox(session, settings, columns, request.param)
+
+
 def stored(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of EVERY_TYPE as PyIceberg finds it: structs by name, and a null array of structs as an
     empty one (https://github.com/apache/iceberg-python/issues/3833); Spark tells them apart."""
@@ -116,9 +123,9 @@ def streams(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 )
 @given(stream=streams(), cuts=st.sets(st.integers(0, 4)))
 def test_the_view_is_the_integral_of_its_outbox(
-    new_outbox: Any, stream: list[list[tuple[int, int]]], cuts: set[int]
+    any_outbox: Any, stream: list[list[tuple[int, int]]], cuts: set[int]
 ) -> None:
-    outbox = new_outbox(EVERY_TYPE)
+    outbox = any_outbox(EVERY_TYPE)
     expected: Counter[tuple[Any, ...]] = Counter()
     for step, changes in enumerate(stream):
         outbox.add([(*ROWS_OF_ALL_TYPES[row], weight, step) for row, weight in changes])
@@ -129,8 +136,8 @@ def test_the_view_is_the_integral_of_its_outbox(
             assert outbox.rows() == +expected
 
 
-def test_only_steps_up_to_the_last_are_published(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
+def test_only_steps_up_to_the_last_are_published(any_outbox: Any) -> None:
+    outbox = any_outbox(PAIR)
     outbox.add([(1, "a", 2, 0), (1, "a", -1, 1), (2, "b", 1, 1), (2, "b", -1, 2)])
     outbox.publish(1)
     assert outbox.rows() == {(1, "a"): 1, (2, "b"): 1}
@@ -138,15 +145,15 @@ def test_only_steps_up_to_the_last_are_published(new_outbox: Any) -> None:
     assert outbox.rows() == {(1, "a"): 1}
 
 
-def test_equal_rows_of_an_append_only_view_all_stay(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
+def test_equal_rows_of_an_append_only_view_all_stay(any_outbox: Any) -> None:
+    outbox = any_outbox(PAIR)
     outbox.add([(1, "a", 1, 0), (1, "a", 1, 0), (1, "a", 3, 0), (None, None, 1, 0)])
     outbox.publish(0)
     assert outbox.rows() == {(1, "a"): 5, (None, None): 1}
 
 
-def test_zero_and_minus_zero_are_one_row(new_outbox: Any) -> None:
-    outbox = new_outbox("d double, s struct<d: double>")
+def test_zero_and_minus_zero_are_one_row(any_outbox: Any) -> None:
+    outbox = any_outbox("d double, s struct<d: double>")
     outbox.add([(-0.0, (-0.0,), 2, 0), (1.0, (1.0,), 1, 0)])
     outbox.publish(0)
     outbox.add([(0.0, (0.0,), -2, 1)])
@@ -158,8 +165,8 @@ def comparable_rows(rows: list[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     return Counter(comparable(row) for row in rows)
 
 
-def test_a_change_of_nothing_moves_the_marker(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
+def test_a_change_of_nothing_moves_the_marker(any_outbox: Any) -> None:
+    outbox = any_outbox(PAIR)
     outbox.publish(0)
     assert outbox.rows() == {}
     outbox.add([(1, "a", 1, 1), (1, "a", -1, 2)])
@@ -243,12 +250,12 @@ def test_rows_that_somebody_else_changed_are_refused(new_outbox: Any) -> None:
         outbox.publish(1)
 
 
-def test_taking_back_what_is_not_there_is_refused(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
+def test_taking_back_what_is_not_there_is_refused(any_outbox: Any) -> None:
+    outbox = any_outbox(PAIR)
     outbox.add([(1, "a", 1, 0)])
     outbox.publish(0)
     outbox.add([(1, "a", -2, 1)])
-    with pytest.raises(StateDiverged, match=r"too few of Row\(id=1, name='a', _weight=-1\)"):
+    with pytest.raises(StateDiverged, match=r"too few of .*1.*a"):
         outbox.publish(1)
     assert set(outbox.lake.state.refs(outbox.view)) == {"main", "lockstep"}
 
@@ -364,9 +371,11 @@ class DeathError(Exception):
 
 @pytest.mark.parametrize("at", list(ViewPoint))
 def test_a_publish_that_dies_is_repeated_without_loss_or_doubling(
-    new_outbox: Any, at: ViewPoint
+    any_outbox: Any, at: ViewPoint
 ) -> None:
-    outbox = new_outbox(PAIR)
+    outbox = any_outbox(PAIR)
+    if at is ViewPoint.DELETED and outbox.small_rows:
+        return  # Nothing is deleted first where all is written anew.
     outbox.add([(1, "a", 3, 0), (2, "b", 1, 0)])
     if at is not ViewPoint.MADE:
         outbox.publish(0)

@@ -139,7 +139,7 @@ RECORDS: list[tuple[bytes | None, str]] = [
 
 
 def context(spark: SparkSession, partitions: int = 2) -> Context:
-    return Context(spark, 0, 0, 1000, partitions)
+    return Context(spark, 1000, partitions)
 
 
 @pytest.fixture(autouse=True)

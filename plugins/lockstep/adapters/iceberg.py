@@ -88,6 +88,26 @@ class IcebergState:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
         return _number(snapshot, "added-records")
 
+    def records_after(self, table: str, snapshot_id: int, step: int) -> int:
+        metadata = self._load(table).metadata
+        added = 0
+        for snapshot in _line(metadata, self._snapshot(table, metadata, snapshot_id).snapshot_id):
+            records, summary = _number(snapshot, "added-records"), _summary(snapshot)
+            if not records or summary.get("operation") != Operation.APPEND.value:
+                continue
+            if "lockstep.step" not in summary:
+                raise StateDiverged(
+                    f"table {table}: snapshot {snapshot.snapshot_id} added rows, and Lockstep has not "
+                    "written it",
+                    expected="appends with lockstep.step",
+                    found=f"{records:,} rows without it",
+                    next_step="lockstep doctor",
+                )
+            if int(summary["lockstep.step"]) <= step:
+                break
+            added += records
+        return added
+
     def appended(self, table: str, branch: str, base_snapshot_id: int | None) -> tuple[str, ...]:
         metadata = self._load(table).metadata
         base = _root(table, metadata).snapshot_id if base_snapshot_id is None else base_snapshot_id
@@ -157,6 +177,11 @@ class IcebergState:
 
         self._change_refs(table, change)
         return opened
+
+    def append_nothing(self, table: str, branch: str, summary: Mapping[str, str]) -> None:
+        with self._plain_errors(table), self._load(table).transaction() as transaction:
+            properties = dict(summary)
+            transaction.update_snapshot(properties, branch).fast_append().commit()
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
         def change(metadata: TableMetadata) -> _RefChange:

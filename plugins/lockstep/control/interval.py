@@ -190,7 +190,7 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         interval.first_step,
         interval.last_step,
         base.attempt,
-        session=parts.engine.new_session(),
+        session=parts.engine.session(recorded.session),
     )
     began = record(parts, BeginAttempt(attempt))
     # Maintenance may have swapped files of this version since it was read; from here on it cannot.
@@ -376,6 +376,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
         variables=parts.variables,
         catalog=parts.catalog,
         step_times=_step_times(parts, targets),
+        session=recorded.session,
     )
     result = parts.engine.publish(job, progress)
     parts.reached(Point.PUBLISH_MOVED)

@@ -109,6 +109,7 @@ class PublishJob:
     """Move sinks forward through the committed outbox, to `last_step` of a recorded version.
 
     `step_times` are the steps' times in milliseconds since the epoch, where a Kafka sink may ask.
+    `session` is the newest attempt's.
     """
 
     pipeline: str
@@ -121,6 +122,7 @@ class PublishJob:
     variables: Mapping[str, str] = field(hash=False)
     catalog: CatalogSettings
     step_times: Mapping[int, int] = field(hash=False, default_factory=dict)
+    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,10 @@ class MergeTable:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """Merge rows of traces: read each narrowed snapshot, append the merged rows to `branch`."""
+    """Merge rows of traces: read each narrowed snapshot, append the merged rows to `branch`.
+
+    `session` is the newest attempt's.
+    """
 
     pipeline: str
     incarnation: str
@@ -155,3 +160,4 @@ class MergeJob:
     files: ProjectFiles
     variables: Mapping[str, str] = field(hash=False)
     catalog: CatalogSettings
+    session: str = ""

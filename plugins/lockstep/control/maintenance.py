@@ -117,6 +117,7 @@ def _merge(parts: Parts, progress: Progress) -> int:
             files=recorded.files,
             variables=parts.variables,
             catalog=parts.catalog,
+            session=recorded.session,
         )
         merge = _Merge(removed, parts.engine.merge(job, progress))
         landed = _land(parts, merge, progress)

@@ -231,6 +231,11 @@ class PipelineState:
         """The newest version."""
         return self.versions[-1]
 
+    @property
+    def session(self) -> str:
+        """The Spark session that the newest attempt recorded; '' before it, and under spark-submit."""
+        return self.attempts[-1].session if self.attempts else ""
+
     def attempt(self, attempt_id: str) -> Attempt | None:
         """The attempt of that id, if it is still on record."""
         return next((a for a in self.attempts if a.id == attempt_id), None)

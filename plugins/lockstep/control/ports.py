@@ -149,6 +149,15 @@ class State(Protocol):
         """How many rows a snapshot added, by its own summary."""
         ...
 
+    def records_after(self, table: str, snapshot_id: int, step: int) -> int:
+        """How many rows the snapshot and its ancestors added for later steps than `step`, by their
+        summaries. Raises StateDiverged where an append does not say up to which step it goes."""
+        ...
+
+    def append_nothing(self, table: str, branch: str, summary: Mapping[str, str]) -> None:
+        """A snapshot without rows on the branch, which carries the summary."""
+        ...
+
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
         """In one commit: pin a snapshot by a tag, move `main` forward to it (nothing if `main` is
         there or beyond), and drop refs. Twice is harmless. A tag that is there moves to descendants
@@ -229,6 +238,7 @@ class Engine(Protocol):
         """Stop whatever still runs under a dead attempt's session; harmless where nothing does."""
         ...
 
-    def new_session(self) -> str:
-        """An id for the next attempt's session, to be recorded before the engine uses it."""
+    def session(self, recorded: str) -> str:
+        """The session for the next attempt, to be recorded before the engine uses it: the one that
+        the newest attempt has recorded where it still lives, else a new one."""
         ...

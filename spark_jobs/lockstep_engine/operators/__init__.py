@@ -14,44 +14,43 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from pyspark.sql import DataFrame
-
 from lockstep.sql.circuit import Operator
 from lockstep.sql.nodes import Aggregate, Filter, Join, Project, Scan, TimeWindow, UnionAll
 from lockstep_engine.context import Context
 from lockstep_engine.operators.aggregate import aggregate
-from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 from lockstep_engine.operators.join import join
 from lockstep_engine.operators.linear import add_window, filter_rows, project, union_all
 
-__all__ = ["Context", "Evaluation", "State", "evaluate"]
+__all__ = ["Context", "Deltas", "Evaluation", "State", "evaluate"]
 
 
-def evaluate(
-    operator: Operator, inputs: tuple[DataFrame, ...], state: State, context: Context
-) -> Evaluation:
+def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context) -> Evaluation:
     """The delta of one operator and its appends, as frames that have not run yet.
 
-    `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`. `state`
-    maps each of the operator's trace tables to its rows at the version opened (a key may have
-    several rows, and rows may cancel), or to None where there are none. Raises WrongUse for a type
-    that an aggregate is not defined on.
+    `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`; None is a
+    delta that is known to be empty: for a join only, and for one side of it. `state` maps each of the
+    operator's trace tables to its rows at the version opened (a key may have several rows, and rows
+    may cancel), or to None where there are none. Raises WrongUse for a type that an aggregate is not
+    defined on.
     """
     node = operator.node
+    deltas = tuple(delta for delta in inputs if delta is not None)
+    assert len(deltas) == len(inputs) or isinstance(node, Join), "an empty union has types, too"
     match node:
         case Scan():
             raise ValueError("a Scan is what the driver reads; it is never evaluated here")
         case Project():
-            return Evaluation(project(node, inputs[0]))
+            return Evaluation(project(node, deltas[0]))
         case Filter():
-            return Evaluation(filter_rows(node, inputs[0]))
+            return Evaluation(filter_rows(node, deltas[0]))
         case TimeWindow():
-            return Evaluation(add_window(node, inputs[0]))
+            return Evaluation(add_window(node, deltas[0]))
         case UnionAll():
-            return Evaluation(union_all(inputs))
+            return Evaluation(union_all(deltas))
         case Join():
             return join(operator, node, inputs, state, context)
         case Aggregate():
-            return aggregate(operator, node, inputs[0], state, context)
+            return aggregate(operator, node, deltas[0], state, context)
         case _:
             assert_never(node)

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField
 from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
 from lockstep.sql.nodes import Aggregate, AggregateFunction
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, only_keys, quoted, union
+from lockstep_engine.deltas import BEFORE, FIRST, STEP, WEIGHT, columns_of, only_keys, quoted, union
 from lockstep_engine.operators.accumulators import (
     ROWS,
     Accumulator,
@@ -74,7 +74,7 @@ def aggregate(
     per_step = _merged(union(parts), [*node.keys, STEP], accumulators, levels)
     running = _running(node, per_step, accumulators, levels)
     values = [F.expr(value_of(c, node, types)).alias(c.name) for c in node.aggregates]
-    return Evaluation(_changes(node, running, values, context), appends)
+    return Evaluation(_changes(node, running, values), appends)
 
 
 def _value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
@@ -154,7 +154,7 @@ def _seeds(
     if trace is not None:
         if has_bins:
             trace = trace.where(f"{PLACE} IS NULL")
-        before = F.lit(context.before).cast("bigint").alias(STEP)
+        before = F.lit(BEFORE).cast("bigint").alias(STEP)
         names = [a.name for a in accumulators]
         seeds.append(
             only_keys(trace, node.keys, delta, context).select(
@@ -163,7 +163,7 @@ def _seeds(
         )
     if not node.keys:
         # An increment of nothing makes the group's row appear at the first step if it never has.
-        first = F.lit(context.first_step).cast("bigint").alias(STEP)
+        first = F.lit(FIRST).cast("bigint").alias(STEP)
         seeds.append(context.spark.range(1).select(first, F.lit(0).cast("bigint").alias(ROWS)))
     return seeds
 
@@ -186,16 +186,14 @@ def _by_key(node: Aggregate) -> WindowSpec:
     return Window.partitionBy(*columns_of(node.keys)).orderBy(STEP)
 
 
-def _changes(
-    node: Aggregate, running: DataFrame, values: list[Column], context: Context
-) -> DataFrame:
+def _changes(node: Aggregate, running: DataFrame, values: list[Column]) -> DataFrame:
     """From totals after each step to -old +new where the output row changed."""
     exists = F.expr(f"{ROWS} > 0") if node.keys else F.lit(True)
     # A struct also without aggregates (SELECT DISTINCT): then it only says that the row is there.
     after = F.when(exists, F.struct(F.lit(True).alias("_there"), *values))
     states = running.select(*columns_of([*node.keys, STEP]), after.alias("_after"))
     pairs = states.withColumn("_before", F.lag("_after").over(_by_key(node)))
-    changed = pairs.where(f"{STEP} >= {context.first_step} AND NOT (_before <=> _after)")
+    changed = pairs.where(f"{STEP} >= {FIRST} AND NOT (_before <=> _after)")
     return _emitted(node, changed)
 
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Evaluation", "State"]
+__all__ = ["Deltas", "Evaluation", "State"]
+
+Deltas = tuple["DataFrame | None", ...]
+"""The deltas of an operator's inputs, None for one that is known to be empty."""
 
 State = Mapping[str, "DataFrame | None"]
 """By trace table: its rows at the version opened, or None where it has none."""

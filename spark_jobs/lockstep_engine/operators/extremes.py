@@ -19,7 +19,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, only_keys, quoted, union
+from lockstep_engine.deltas import (
+    BEFORE,
+    STEP,
+    WEIGHT,
+    columns_of,
+    merge_steps,
+    only_keys,
+    quoted,
+    union,
+)
 from lockstep_engine.kernels.extremes import running_extremes
 from lockstep_engine.operators.shards import KEY, SHARD, in_shards
 
@@ -129,7 +138,7 @@ def _seeds(
             F.max(WEIGHT).alias(WEIGHT),
         )
     )
-    before = F.lit(context.before).cast("bigint").alias(STEP)
+    before = F.lit(BEFORE).cast("bigint").alias(STEP)
     return ends.select(*by, F.explode("_ends").alias(value), *columns_of([WEIGHT]), before)
 
 

@@ -8,6 +8,7 @@ intervals; and Δa must meet Δb in one of the terms only, else rows that came t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,8 +16,8 @@ from pyspark.sql import functions as F
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.nodes import Aggregate, Join, Node
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
-from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.deltas import BEFORE, STEP, WEIGHT, columns_of, merge_steps, quoted
+from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join"]
 
@@ -24,7 +25,7 @@ __all__ = ["join"]
 def join(
     operator: Operator,
     node: Join,
-    inputs: tuple[DataFrame, ...],
+    inputs: Deltas,
     state: State,
     context: Context,
 ) -> Evaluation:
@@ -43,23 +44,28 @@ def join(
         for columns, keys in zip(sides, (node.left_keys, node.right_keys), strict=True)
     )
     before = [
-        _as_side(state.get(spec.table), spec, order, context)
+        _as_side(state.get(spec.table), spec, order)
         for spec, order in zip(specs, orders, strict=True)
     ]
     left, right = (_renamed(delta, side) for side, delta in zip("lr", inputs, strict=True))
-    old_left, old_right = (
-        None if rows is None else _renamed(rows, side)
-        for side, rows in zip("lr", before, strict=True)
-    )
-    whole_right = right if old_right is None else right.unionByName(old_right)
-    pairs = _pairs(node, _small(left, context), whole_right)
-    if old_left is not None:
-        pairs = pairs.unionByName(_pairs(node, old_left, _small(right, context)))
+    old_left, old_right = (_renamed(rows, side) for side, rows in zip("lr", before, strict=True))
+    whole_right = [rows for rows in (right, old_right) if rows is not None]
+    terms = []
+    if left is not None and whole_right:
+        terms.append(
+            _pairs(node, _small(left, context), reduce(DataFrame.unionByName, whole_right))
+        )
+    if old_left is not None and right is not None:
+        terms.append(_pairs(node, old_left, _small(right, context)))
+    if not terms:
+        raise ValueError("an empty delta on one side needs the state of both")
     appends: dict[str, DataFrame] = {}
     for spec, order, delta, below in zip(specs, orders, inputs, node.inputs, strict=True):
+        if delta is None:
+            continue
         retracts = not operator.append_only and _may_retract(below)
         appends.setdefault(spec.table, _append(spec, order, delta, retracts))
-    return Evaluation(pairs, appends)
+    return Evaluation(reduce(DataFrame.unionByName, terms), appends)
 
 
 def _trace_order(columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -77,15 +83,13 @@ def _names(spec: TraceSpec, order: tuple[str, ...]) -> Mapping[str, str]:
     return dict(zip(order, own, strict=True))
 
 
-def _as_side(
-    rows: DataFrame | None, spec: TraceSpec, order: tuple[str, ...], context: Context
-) -> DataFrame | None:
+def _as_side(rows: DataFrame | None, spec: TraceSpec, order: tuple[str, ...]) -> DataFrame | None:
     """A trace's rows as a delta of its side that was there before the first step."""
     if rows is None:
         return None
     names = _names(spec, order)
     columns = [F.col(quoted(names[name])).alias(name) for name in order]
-    before = F.lit(context.before).cast("bigint").alias(STEP)
+    before = F.lit(BEFORE).cast("bigint").alias(STEP)
     return rows.select(*columns, *columns_of([WEIGHT]), before)
 
 
@@ -105,7 +109,9 @@ def _may_retract(node: Node) -> bool:
     return any(_may_retract(below) for below in node.inputs)
 
 
-def _renamed(delta: DataFrame, side: str) -> DataFrame:
+def _renamed(delta: DataFrame | None, side: str) -> DataFrame | None:
+    if delta is None:
+        return None
     return delta.withColumnsRenamed({WEIGHT: f"_{side}_weight", STEP: f"_{side}_step"})
 
 

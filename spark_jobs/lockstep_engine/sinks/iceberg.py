@@ -7,7 +7,9 @@ branch was made. So a publish that dies has changed nothing, and one that is rep
 
 On the branch, rows that lose copies are deleted with all their copies (position deletes, by a MERGE
 that only deletes: Spark then broadcasts the change instead of shuffling the view), and an append
-brings new rows, and the copies that remain. The append's summary carries the marker.
+brings new rows, and the copies that remain. The append's summary carries the marker. A view of few
+rows is written anew instead: that is one Spark job and not five, and leaves no deletes behind. Where
+nothing has changed, only the marker moves.
 """
 
 from __future__ import annotations
@@ -19,36 +21,38 @@ from enum import Enum
 from types import MappingProxyType
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    StructType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import State, ViewHead
 from lockstep.errors import AttemptLost, LockstepError, Refused, StateDiverged
 from lockstep.ids import publish_branch, publish_branches
-from lockstep_engine.deltas import STEP, WEIGHT, merge_steps, quoted
-from lockstep_engine.tables import TABLE_PROPERTIES, append, ensure_table, read_at, table_name
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
+from lockstep_engine.sinks.view_rows import as_copies, count_change, incomparable, within
+from lockstep_engine.tables import (
+    TABLE_PROPERTIES,
+    append,
+    ensure_table,
+    overwrite,
+    read_at,
+    table_name,
+)
 
-__all__ = ["VIEW_PROPERTIES", "ViewPoint", "ViewPublished", "publish_view"]
+__all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "ViewPoint", "ViewPublished", "publish_view"]
 
 TRIES = 5
 """How often a publish starts again because somebody else moved `main`: a user's compaction."""
 
+SMALL_ROWS = 50_000
+"""Up to so many rows, of the view and of the change together, the view is written anew."""
+
+LACKING = "lockstep: too few rows like "
+"""Marks Spark's error where a change takes back a row that is not there."""
+
 BROADCAST_ROWS = 1_000_000
 """Up to so many deleted rows the change is sent to the view's files, beyond it both are shuffled."""
-
-ROWS_PER_PARTITION = 250_000
 
 VIEW_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {**TABLE_PROPERTIES, "write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
@@ -87,10 +91,15 @@ class _Publish:
     last_step: int
     incarnation: str
     reached: Callable[[ViewPoint], None]
+    small_rows: int
 
     def summary(self, step: int) -> Mapping[str, str]:
         """The marker, as it stands in a snapshot."""
         return {"lockstep.step": str(step), "lockstep.incarnation": self.incarnation}
+
+    @property
+    def names(self) -> list[Column]:
+        return columns_of(self.columns)
 
     @property
     def outbox(self) -> DataFrame:
@@ -126,10 +135,11 @@ def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by
     last_step: int,
     incarnation: str,
     reached: Callable[[ViewPoint], None] = lambda _: None,
+    small_rows: int = SMALL_ROWS,
 ) -> ViewPublished:
     """Bring the view to `last_step` from whatever step its own marker names; nothing if it is there.
 
-    Changes settings of the session: give each publish its own. Raises StateDiverged where the view
+    Raises StateDiverged where the view
     is not this incarnation's or does not hold what the outbox takes back, Refused for columns
     that cannot be compared, AttemptLost where others keep moving `main`.
     """
@@ -144,6 +154,7 @@ def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by
         last_step,
         incarnation,
         reached,
+        small_rows,
     )
     for _ in range(TRIES):
         head = _opened(publish)
@@ -217,52 +228,41 @@ def _marker_step(publish: _Publish, head: ViewHead) -> int:
 
 def _check_types(publish: _Publish, schema: StructType) -> None:
     """Rows are found again by comparing all their columns, which Spark cannot do for some types."""
-    for field in schema.fields:
-        if _is_incomparable(field.dataType):
-            raise Refused(
-                f"view {publish.view}: column {field.name} cannot be published",
-                expected="types that can be compared",
-                found=field.dataType.simpleString(),
-                next_step=f"publish it as text, `to_json({field.name})`, or as an array of entries, "
-                f"`array_sort(map_entries({field.name}))`",
-            )
-
-
-def _is_incomparable(kind: DataType) -> bool:
-    match kind:
-        case MapType() | VariantType():
-            return True
-        case ArrayType():
-            return _is_incomparable(kind.elementType)
-        case StructType():
-            return any(_is_incomparable(field.dataType) for field in kind.fields)
-        case _:
-            return False
+    for field in incomparable(schema):
+        raise Refused(
+            f"view {publish.view}: column {field.name} cannot be published",
+            expected="types that can be compared",
+            found=field.dataType.simpleString(),
+            next_step=f"publish it as text, `to_json({field.name})`, or as an array of entries, "
+            f"`array_sort(map_entries({field.name}))`",
+        )
 
 
 # ── what changes ────────────────────────────────────────────────────────────────────────────────
 
 
-def _change_since(publish: _Publish, marker: int) -> _Change:
-    """Net the outbox's steps after the marker, row by row. Columns that are only inserted into need
-    no netting: equal rows may stand as several rows."""
-    delta = publish.outbox.where(f"{STEP} > {marker} AND {STEP} <= {publish.last_step}").select(
+def _since(publish: _Publish, marker: int) -> DataFrame:
+    """The outbox's changes after the marker: columns and `_weight`."""
+    return publish.outbox.where(f"{STEP} > {marker} AND {STEP} <= {publish.last_step}").select(
         *map(quoted, (*publish.columns, WEIGHT))
     )
+
+
+def _change_since(publish: _Publish, delta: DataFrame) -> _Change:
+    """Net the changes, row by row. What is only inserted into needs no netting: equal rows may stand
+    as several rows."""
     raw = delta.agg(
         F.count(F.lit(1)).alias("rows"), F.min(WEIGHT).alias("least"), F.max(WEIGHT).alias("most")
     ).first()
     assert raw is not None, "an aggregate without groups is one row"
     if raw["rows"] == 0:
         return _Change(delta.limit(0).drop(WEIGHT))
-    partitions = max(2, -(-raw["rows"] // ROWS_PER_PARTITION))
-    publish.spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     if raw["least"] > 0:
-        return _Change(_as_copies(delta, WEIGHT, raw["most"]), rows=raw["rows"])
+        return _Change(as_copies(delta, WEIGHT, raw["most"]), rows=raw["rows"])
     _check_types(publish, delta.schema)
     net = merge_steps(delta, publish.columns).persist()
-    counted = _count(net, publish.columns)
-    inserted = _as_copies(net.where(f"{WEIGHT} > 0"), WEIGHT, counted["most"])
+    counted = count_change(net, publish.columns)
+    inserted = as_copies(net.where(f"{WEIGHT} > 0"), WEIGHT, counted["most"])
     if not counted["deleted"]:
         return _Change(inserted, rows=counted["rows"], kept=(net,))
     return _Change(
@@ -271,74 +271,9 @@ def _change_since(publish: _Publish, marker: int) -> _Change:
         counted["deleted"],
         counted["lost"],
         counted["rows"],
-        _within(net, publish.columns, counted),
+        within(net, publish.columns, counted),
         (net,),
     )
-
-
-def _as_copies(rows: DataFrame, count: str, most: int | None) -> DataFrame:
-    """Each row as often as its column `count` says, which is dropped."""
-    if (most or 0) > 1:
-        rows = rows.withColumn("_copy", F.explode(F.sequence(F.lit(1), F.col(count)))).drop("_copy")
-    return rows.drop(count)
-
-
-def _count(net: DataFrame, columns: tuple[str, ...]) -> Row:
-    """The size of a change, and the least and greatest of what can be compared with file metrics
-    among its deleted rows. Reads the change once, which keeps it."""
-    is_deleted = F.col(WEIGHT) < 0
-    parts = [
-        F.count(F.lit(1)).alias("rows"),
-        F.max(WEIGHT).alias("most"),
-        F.count_if(is_deleted).alias("deleted"),
-        F.sum(F.when(is_deleted, -F.col(WEIGHT))).alias("lost"),
-    ]
-    for place, name in enumerate(columns):
-        number = _as_number(F.col(quoted(name)), net.schema[name].dataType)
-        if number is not None:
-            parts += [
-                F.min(F.when(is_deleted, number)).alias(f"least_{place}"),
-                F.max(F.when(is_deleted, number)).alias(f"most_{place}"),
-                F.count_if(is_deleted & number.isNull()).alias(f"nulls_{place}"),
-            ]
-    counted = net.agg(*parts).first()
-    assert counted is not None, "an aggregate without groups is one row"
-    return counted
-
-
-def _as_number(column: Column, kind: DataType) -> Column | None:
-    """Types by whose range whole files of a view can be passed over, as a bigint."""
-    match kind:
-        case IntegerType() | LongType():
-            return column.cast("bigint")
-        case DateType():
-            return F.unix_date(column)
-        case TimestampType():
-            return F.unix_micros(column)
-        case _:
-            return None
-
-
-def _within(net: DataFrame, columns: tuple[str, ...], counted: Row) -> tuple[str, ...]:
-    """Conditions on the target `t` that every deleted row fulfils; a column with nulls gives none."""
-    ranges = []
-    for place, name in enumerate(columns):
-        if f"nulls_{place}" in counted and not counted[f"nulls_{place}"]:
-            kind = net.schema[name].dataType
-            least, most = (_as_sql(counted[f"{end}_{place}"], kind) for end in ("least", "most"))
-            ranges.append(f"t.{quoted(name)} BETWEEN {least} AND {most}")
-    return tuple(ranges)
-
-
-def _as_sql(number: int, kind: DataType) -> str:
-    """The inverse of `_as_number`, as a constant of the column's own type."""
-    match kind:
-        case DateType():
-            return f"date_from_unix_date({number})"
-        case TimestampType():
-            return f"timestamp_micros({number}L)"
-        case _:
-            return f"CAST({number}L AS {kind.simpleString()})"
 
 
 # ── moving the view ─────────────────────────────────────────────────────────────────────────────
@@ -350,11 +285,20 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
     base = head.snapshot_id
     assert base is not None, "an opened view has a snapshot"
     branch = publish_branch(publish.incarnation, uuid.uuid4().hex[:12])
-    change = _change_since(publish, marker)
+    pending = publish.state.records_after(publish.outbox_table, publish.outbox_snapshot_id, marker)
+    delta = _since(publish, marker)
+    is_small = head.records + pending <= publish.small_rows and not incomparable(delta.schema)
+    change = _Change(delta) if is_small or not pending else _change_since(publish, delta)
+    rows = change.rows
     try:
         publish.state.open_branch(publish.view, branch, base)
         publish.reached(ViewPoint.BRANCHED)
-        _write(publish, change, branch, base)
+        if not pending:
+            publish.state.append_nothing(publish.view, branch, publish.summary(publish.last_step))
+        elif is_small:
+            rows = _rewrite(publish, delta, branch, base)
+        else:
+            _write(publish, change, branch, base)
     except LockstepError:
         # A refusal of our own: nothing is under way on the branch. After any other error something
         # may be, and the next publish that lands sweeps the branch.
@@ -384,7 +328,29 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
         publish.state.drop_refs(publish.view, (branch,))
         return None
     publish.reached(ViewPoint.SHOWN)
-    return change.rows
+    return rows
+
+
+def _rewrite(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int:
+    """The view at the base and the change, netted, in place of all that the branch holds; returns how
+    many rows changed."""
+    changed = Observation()
+    net = merge_steps(delta, publish.columns).observe(changed, F.count(F.lit(1)).alias("rows"))
+    there = read_at(publish.spark, publish.catalog, publish.view, base)
+    copies = there.select(*map(quoted, publish.columns), F.lit(1).cast("bigint").alias(WEIGHT))
+    after = merge_steps(copies.unionByName(net), publish.columns)
+    lacking = F.raise_error(F.concat(F.lit(LACKING), F.to_json(F.struct(*publish.names))))
+    weight = F.when(F.col(WEIGHT) < 0, lacking).otherwise(F.col(WEIGHT))
+    rows = as_copies(after.withColumn(WEIGHT, weight), WEIGHT, None)
+    summary = publish.summary(publish.last_step)
+    try:
+        overwrite(publish.spark, publish.catalog, publish.view, branch, rows, summary)
+    except PySparkException as error:
+        if LACKING not in str(error):
+            raise
+        found = str(error).split(LACKING, 1)[1].split("SQLSTATE", 1)[0].strip()
+        raise _diverged(publish, found) from error
+    return int(changed.get["rows"])
 
 
 def _write(publish: _Publish, change: _Change, branch: str, base: int) -> None:
@@ -453,11 +419,15 @@ def _left_over(publish: _Publish, deleted: DataFrame, base: int) -> DataFrame:
     assert counted is not None, "an aggregate without groups is one row"
     if (counted["least"] or 0) < 0:
         lacking = left.where(f"{WEIGHT} < 0").first()
-        raise StateDiverged(
-            f"view {publish.view} does not hold rows that {publish.outbox_table} takes back: somebody "
-            "else has changed it",
-            expected="every row as often as the outbox says",
-            found=f"too few of {lacking}",
-            next_step=f"drop table {publish.view} and publish again: it is made anew from the outbox",
-        )
-    return _as_copies(left, WEIGHT, counted["most"])
+        raise _diverged(publish, str(lacking))
+    return as_copies(left, WEIGHT, counted["most"])
+
+
+def _diverged(publish: _Publish, lacking: str) -> StateDiverged:
+    return StateDiverged(
+        f"view {publish.view} does not hold rows that {publish.outbox_table} takes back: somebody "
+        "else has changed it",
+        expected="every row as often as the outbox says",
+        found=f"too few of {lacking}",
+        next_step=f"drop table {publish.view} and publish again: it is made anew from the outbox",
+    )

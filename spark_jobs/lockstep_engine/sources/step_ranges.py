@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lockstep.control.model import Interval
+from lockstep_engine.context import SMALL_RECORDS
 
 __all__ = ["StepRange", "block_bits", "blocked_rows", "step_ranges", "step_text", "with_step"]
 
 FEW_RANGES = 64
-"""Up to so many ranges the step is a nested expression, beyond it a broadcast join."""
+"""Up to so many ranges the step of many records is an expression, beyond it a broadcast join."""
 
 MINIMUM_BLOCK_BITS = 12
 MAXIMUM_BLOCKS = 16_384
@@ -26,7 +27,7 @@ MAXIMUM_BLOCKS = 16_384
 
 @dataclass(frozen=True, order=True)
 class StepRange:
-    """Offsets start <= o < end of a partition belong to `step`; never empty."""
+    """Offsets start <= o < end of a partition belong to `step` of the interval; never empty."""
 
     partition: int
     start: int
@@ -41,7 +42,7 @@ def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
     start to the last end would then read records that no step has.
     """
     ranges = sorted(
-        StepRange(range_.partition, range_.start, range_.end, division.step)
+        StepRange(range_.partition, range_.start, range_.end, division.step - interval.first_step)
         for division in interval.divisions
         for slice_ in division.slices
         if slice_.source == source
@@ -67,14 +68,15 @@ def with_step(
 ) -> DataFrame:
     """`records` and its step in a new bigint column `step`; rows outside all ranges are dropped.
 
-    `partition` and `offset` name columns of `records`, which holds the ranges' partitions only. One
-    step is a constant, few ranges an expression; many ranges are joined by broadcast on blocks of
-    offsets, as a plain range join is five times slower and a long CASE ten times.
+    `partition` and `offset` name columns of `records`, which holds the ranges' partitions only. Ranges
+    are joined by broadcast on blocks of offsets, as a plain range join is five times slower and a
+    long CASE ten times. A nested expression over few ranges is faster still, but has the offsets in
+    its generated code: it pays where there are enough records to compile it for.
     """
     steps = {range_.step for range_ in ranges}
     if len(steps) == 1:
         return records.selectExpr("*", f"{steps.pop()}L AS {step}")
-    if len(ranges) <= FEW_RANGES:
+    if len(ranges) <= FEW_RANGES and sum(r.end - r.start for r in ranges) > SMALL_RECORDS:
         return records.selectExpr("*", f"{step_text(ranges, partition, offset)} AS {step}")
     bits = block_bits(ranges)
     blocks = spark.createDataFrame(

@@ -34,7 +34,17 @@ SMALL_INTERVALS: Mapping[str, str] = {
     "spark.sql.iceberg.locality.enabled": "false",
     "spark.sql.iceberg.aggregate-push-down.enabled": "false",
     "spark.sql.iceberg.read.adaptive-split-size.enabled": "false",
+    # A project of fifty operators has some hundreds of generated classes; Spark keeps 100.
+    "spark.sql.codegen.cache.maxEntries": "5000",
+    # Each task that sorts or hashes takes a page, by default of 64 MiB, which the JVM must clear.
+    "spark.buffer.pageSize": "4m",
 }
+
+# What Spark has generated for a pipeline stays with its session: through a night without intervals.
+KEPT_SESSIONS: Mapping[str, str] = {"spark.connect.session.manager.defaultSessionTimeout": "26h"}
+
+# Generated code fills the default 240 MiB within an hour, and is then compiled over and over.
+JAVA_OPTIONS = "-XX:ReservedCodeCacheSize=512m"
 
 # A client that was killed leaves its query running; with these it is gone 11 s later.
 ORPHANS_END: Mapping[str, str] = {
@@ -126,8 +136,8 @@ def _command(
         "spark.connect.grpc.binding.port": str(options.port),
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG_CONFIGURATION}"
-        f" -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS}"
+        f" -Dlog4j2.configurationFile=file:{LOG_CONFIGURATION} -Dderby.system.home={folder}",
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": (folder / "spark-warehouse").as_uri(),
         "spark.ui.enabled": "true" if options.ui_port else "false",
@@ -139,6 +149,7 @@ def _command(
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         **SMALL_INTERVALS,
         **ORPHANS_END,
+        **KEPT_SESSIONS,
         **BOUNDED_MEMORY,
         **options.conf,
     }
