@@ -61,6 +61,8 @@ QUERIES = {
     "WHERE a > 100",
     "distinct of a key": "SELECT a, count(DISTINCT a) AS n FROM t GROUP BY a",
     "min distinct": "SELECT c, min(DISTINCT a) AS n, sum(b) AS s FROM t GROUP BY c",
+    "underscores inside": "WITH q AS (SELECT a AS _step, b AS step, count(*) AS _weight FROM t GROUP BY "
+    "a, b) SELECT _step AS x, q.step, _weight + _step AS s FROM q WHERE _weight > 0 AND step < 4",
     "aggregate of aggregate": "SELECT n, count(*) AS k FROM (SELECT a, count(*) AS n FROM t GROUP BY "
     "a) GROUP BY n",
     "tumbling": "SELECT window(ts, '10 seconds').start AS w, count(*) AS n FROM t GROUP "

@@ -45,7 +45,16 @@ WRONG = {
     "two_arguments": view("SELECT sum(a, b) AS s FROM t"),
     "no_name": view("SELECT a, count(*) FROM t GROUP BY a"),
     "same_name_twice": view("SELECT a, b AS A FROM t"),
-    "reserved_name": view("SELECT a AS _Step FROM t"),
+    "underscore_output": view("SELECT a,\n       b AS _V0 FROM t"),
+    "underscore_output_of_a_star": view(
+        "SELECT a AS x,\n       q.*\nFROM (SELECT a, b AS _b FROM t) q"
+    ),
+    "underscore_output_of_a_union": view(
+        "SELECT a,\n  b AS _b FROM t\nUNION ALL SELECT d, f FROM v"
+    ),
+    "underscore_output_without_as": view("SELECT q._b FROM (SELECT b AS _b FROM t) q"),
+    "underscore_in_a_column_list": "CREATE VIEW w (x,\n  _step) AS SELECT a, b FROM t",
+    "underscore_in_a_temporary_view": "CREATE TEMPORARY VIEW w AS SELECT a AS _a FROM t",
     "column_list_too_short": "CREATE VIEW w (x) AS SELECT a, b FROM t",
     "union_of_different_widths": view("SELECT a, b FROM t\nUNION ALL\nSELECT d FROM u"),
     "window_size": view("SELECT window(ts, 'soon').start AS s FROM t"),
@@ -62,7 +71,8 @@ WRONG = {
     "unknown_type": f"CREATE TABLE s (a INT, b TEXTT) {KAFKA}",
     "decimal_too_wide": f"CREATE TABLE s (a DECIMAL(40, 2)) {KAFKA}",
     "column_twice": f"CREATE TABLE s (a INT, A STRING) {KAFKA}",
-    "reserved_column": f"CREATE TABLE s (a INT, _weight INT) {KAFKA}",
+    "underscore_column": f"CREATE TABLE s (a INT,\n  _key_0 INT) {KAFKA}",
+    "underscore_column_in_backticks": f"CREATE TABLE s (a INT, `_Weight` INT) {KAFKA}",
     "no_subscribe": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b')",
     "no_broker": "CREATE TABLE s (a INT) USING kafka OPTIONS (subscribe = 's')",
     "option_twice": "CREATE TABLE s (a INT) USING kafka OPTIONS (subscribe = 's', SUBSCRIBE 't')",

@@ -53,6 +53,19 @@ def test_written_case_is_kept() -> None:
     assert found.views[0].plan.columns == ("total sum", "bee", "c")
 
 
+def test_no_column_of_a_query_has_a_name_of_the_engine() -> None:
+    found = build_circuit(
+        project(
+            "CREATE MATERIALIZED VIEW w (x, y, z) AS SELECT q._step, q._a, r._weight "
+            "FROM (SELECT a AS _a, count(*) AS _step FROM t GROUP BY a) q "
+            "JOIN (SELECT a AS _a, max(d) AS _weight FROM u GROUP BY a) r ON q._a = r._a"
+        )
+    )
+    names = {name for operator in found.operators for name in operator.node.columns}
+    assert {"a", "step", "weight"} <= names
+    assert [name for name in names if name.startswith("_")] == []
+
+
 def test_equal_subqueries_are_one_operator() -> None:
     counts = "SELECT a, count(*) AS n FROM t GROUP BY a"
     circuit = build_circuit(

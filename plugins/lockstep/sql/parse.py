@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from sqlglot import exp
 
-from lockstep.errors import ProjectError
+from lockstep.errors import Position, ProjectError
 from lockstep.sql.functions import refuse
 from lockstep.sql.lowering import ExpressionLowering, column_error
 from lockstep.sql.nodes import Aggregate, Expression, Filter, Join, Node, Output, Project, UnionAll
@@ -27,10 +27,10 @@ from lockstep.sql.scope import (
     Scope,
     closest,
 )
-from lockstep.sql.selecting import SelectLowering
+from lockstep.sql.selecting import SelectLowering, own_name
 from lockstep.sql.syntax import SourceText, identifier_parts
 
-__all__ = ["Environment", "lower_query"]
+__all__ = ["Environment", "lower_query", "output_position", "rename_columns"]
 
 
 @dataclass(frozen=True)
@@ -335,3 +335,17 @@ def rename_columns(
             found=f"{len(names)} ({', '.join(names)})",
         )
     return Lowered(lowered.node, names)
+
+
+def output_position(source: SourceText, query: Any, name: str) -> Position | None:
+    """Where a query names an output column: its item, or the `*` that brings it along.
+
+    A union has the names of its first operand.
+    """
+    while isinstance(query, exp.Subquery | exp.Union):
+        query = query.this
+    items = query.expressions if isinstance(query, exp.Select) else []
+    named = [item for item in items if (item.alias or own_name(item)).lower() == name.lower()]
+    for item in named or [item for item in items if item.is_star]:
+        return source.position_of(item)
+    return None

@@ -19,11 +19,16 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.nodes import Aggregate, Expression, Join, Node, Output, Scan
 from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.parse import Environment, lower_query, rename_columns
+from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
 from lockstep.sql.rewrites import rewrite, with_inputs
 from lockstep.sql.scope import Lowered, closest
 from lockstep.sql.spec import parse_spec, read_project_files
-from lockstep.sql.statements import RESERVED_COLUMNS, Statement, ViewStatement, read_statements
+from lockstep.sql.statements import (
+    Statement,
+    ViewStatement,
+    read_statements,
+    refuse_underscore,
+)
 from lockstep.sql.syntax import SourceText
 
 __all__ = ["parse_project", "read_project_files"]
@@ -275,7 +280,7 @@ class _Views(Mapping[str, Lowered]):
 
 
 def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
-    """A view's columns have names, each its own, as an Iceberg table asks."""
+    """A view's columns have names, each its own, as an Iceberg table asks; none begins with `_`."""
     seen: set[str] = set()
     for place, written in enumerate(lowered.written, start=1):
         if not written:
@@ -286,15 +291,15 @@ def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
                 found="an expression without AS",
                 next_step="write `AS name` after it, or a list of names after the view's name",
             )
-        if written.lower() in seen or written.lower() in RESERVED_COLUMNS:
-            twice = written.lower() in seen
+        refuse_underscore(
+            written,
+            f"the view {view.name}",
+            output_position(view.source, view.query, written) or view.position,
+            f"give it another name with AS: `AS {written.lstrip('_') or 'name'}`",
+        )
+        if written.lower() in seen:
             raise ProjectError(
-                f"the view {view.name} has "
-                + (
-                    f"two columns named {written!r}"
-                    if twice
-                    else f"a column {written!r}, a name that Lockstep uses itself"
-                ),
+                f"the view {view.name} has two columns named {written!r}",
                 position=view.position,
                 expected="a name of its own for each column, without regard to case",
                 found=", ".join(name or "?" for name in lowered.written),

@@ -26,7 +26,7 @@ from lockstep.sql.scope import (
 )
 from lockstep.sql.syntax import SourceText, identifier_parts
 
-__all__ = ["SelectLowering"]
+__all__ = ["SelectLowering", "own_name"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class SelectLowering:
             node, outputs = self._plain(scope, window, items)
         names: list[str] = []
         for position, item in enumerate(items):
-            names.append(fresh_name(item.name.lower() or f"_col{position}", names))
+            # No name of a subquery's column may meet those that the engine adds (`_weight`, …).
+            plain = item.name.lower().lstrip("_")
+            names.append(fresh_name(plain or f"_col{position}", names))
         node = Project(node, tuple(map(Output, names, outputs)))
         distinct = self.select.args.get("distinct")
         if distinct is not None:
@@ -89,7 +91,7 @@ class SelectLowering:
             elif isinstance(node, exp.Aliases):
                 raise refuse(self.source, node, "an alias of several names", "name one column")
             else:
-                items.append(_Item(_own_name(node), node))
+                items.append(_Item(own_name(node), node))
         return items
 
     def _star(self, node: Any, star: Any, alias: str | None) -> Iterator[_Item]:
@@ -284,7 +286,7 @@ class SelectLowering:
         return (Filter(node, predicate) if predicate is not None else node), outputs
 
 
-def _own_name(node: Any) -> str:
+def own_name(node: Any) -> str:
     """The name that Spark gives to an item without AS; '' where it makes one up."""
     if isinstance(node, exp.Column):
         return str(node.name)

@@ -17,9 +17,8 @@ from lockstep.sql.circuit import SinkTable, SourceColumn, SourceTable
 from lockstep.sql.column_types import SIMPLE_TYPES, NotReadableError, UnknownTypeError, read_type
 from lockstep.sql.syntax import SourceText
 
-__all__ = ["RESERVED_COLUMNS", "Statement", "ViewStatement", "read_statements"]
+__all__ = ["Statement", "ViewStatement", "read_statements", "refuse_underscore"]
 
-RESERVED_COLUMNS = frozenset({"_weight", "_step", "_bucket"})
 _FORMS = "CREATE TABLE, CREATE [TEMPORARY] VIEW, CREATE MATERIALIZED VIEW or CREATE SINK"
 _WORD_TYPES_OUT = {TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER}
 
@@ -38,6 +37,21 @@ class ViewStatement:
 
 
 Statement = SourceTable | SinkTable | ViewStatement
+
+
+def refuse_underscore(name: str, owner: str, position: Position, next_step: str) -> None:
+    """Raise ProjectError for a column whose name may be one of the engine's own (`_weight`, `_v0`).
+
+    All of them begin with an underscore, and new ones may come: none is left to projects.
+    """
+    if name.startswith("_"):
+        raise ProjectError(
+            f"the column {name!r} of {owner} begins with an underscore",
+            position=position,
+            expected="a name without it: columns with _ are Lockstep's own",
+            found=name,
+            next_step=next_step,
+        )
 
 
 def read_statements(source: SourceText) -> Iterator[Statement]:
@@ -169,7 +183,10 @@ class _Reader:
         columns: list[str] = []
         if self._accept("("):
             while True:
+                here = self._here()
                 columns.append(self._name("a column"))
+                bare = columns[-1].lstrip("_") or "name"
+                refuse_underscore(columns[-1], f"the view {name}", here, f"write {bare} instead")
                 self._comment()
                 if not self._accept(","):
                     break
@@ -206,17 +223,20 @@ class _Reader:
     def _column(self, table: str, known: set[str]) -> SourceColumn:
         position = self._here()
         name = self._name(f"a column of {table}")
-        if name.lower() in known or name.lower() in RESERVED_COLUMNS:
-            taken = name.lower() in known
+        if name.lower() in known:
             raise ProjectError(
-                f"the column {name!r} of {table} "
-                + ("is declared twice" if taken else "has a name that Lockstep uses itself"),
+                f"the column {name!r} of {table} is declared twice",
                 position=position,
-                expected="a name of its own"
-                if taken
-                else f"any but {', '.join(sorted(RESERVED_COLUMNS))}",
+                expected="a name of its own",
                 found=name,
             )
+        refuse_underscore(
+            name,
+            table,
+            position,
+            "declare it without the underscore, and call the field so in the topic's values; "
+            "or leave it out",
+        )
         type_text = self._type(table, name)
         nullable = not self._accept("NOT", "NULL")
         self._comment()
