@@ -229,8 +229,8 @@ def _check_same_state(store: Store, project: Project, circuit: Circuit, settings
 def _state_of(project: Project, circuit: Circuit) -> set[tuple[str, object]]:
     """What versions depend on, by the name that a person knows."""
     sources = {
-        (source.name, (source.columns, source.provider, source.options.get("subscribe")))
-        for source in project.sources
+        (one.name, (one.columns, one.provider, one.options.get("subscribe"), one.absent_is_null))
+        for one in project.sources
     }
     plans = {view.name: view.plan for view in project.views}
     views = {(outbox.view, (plans[outbox.view], outbox.columns)) for outbox in circuit.outboxes}

@@ -81,6 +81,8 @@ WRONG = {
     "no_columns": "CREATE TABLE s USING kafka OPTIONS (subscribe = 's')",
     "on_error": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', on_error 'stop')",
+    "missing_columns": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 's', missing_columns 'skip')",
     "sink_of_nothing": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM ww USING kafka "
     "OPTIONS (topic = 'k')",
     "sink_of_temporary": "CREATE TEMPORARY VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING "

@@ -177,6 +177,26 @@ def test_sources_are_kept_as_declared() -> None:
     assert found.views[0].columns == ("ID",)
 
 
+@pytest.mark.parametrize(
+    ("option", "absent_is_null"),
+    [
+        ("", False),
+        (", missing_columns = 'error'", False),
+        (", missing_columns = 'null'", True),
+        (", MISSING_COLUMNS 'NULL'", True),
+    ],
+)
+def test_missing_columns_is_error_or_null(option: str, absent_is_null: bool) -> None:
+    text = (
+        "CREATE TABLE s (a INT) USING kafka OPTIONS (kafka.bootstrap.servers 'b', subscribe 's'{})"
+    )
+    found = parse_project(files(f"{text.format(option)}; CREATE VIEW w AS SELECT a FROM s"), {})
+    [source] = found.sources
+    assert source.absent_is_null is absent_is_null
+    # The engine compares the recorded text.
+    assert source.options.get("missing_columns", "error") == ("null" if absent_is_null else "error")
+
+
 def test_semicolons_in_strings_and_comments_do_not_end_statements() -> None:
     found = project(
         "/* ; */ CREATE VIEW w AS SELECT ';' AS x, `a` FROM t -- ; here\n;\n-- ; the end\n"

@@ -91,6 +91,22 @@ def test_null_in_a_column_that_must_not_be_null_is_bad() -> None:
         decode(b'{"a": null}')
 
 
+def test_a_nullable_column_may_be_absent_where_the_source_says_so() -> None:
+    declared = [SourceColumn("a", "INT", nullable=False), SourceColumn("b", "INT")]
+    decode = row_decoder(declared, absent_is_null=True)
+    assert decode(b'{"a": 1}') == (1, None)
+    assert decode(b'{"a": 1, "b": null}') == (1, None)
+    assert decode(b'{"a": 1, "b": 2}') == (1, 2)
+    for value, says in (
+        (b'{"b": 1}', "column a is absent"),
+        (b'{"a": null}', "column a is null"),
+        (b'{"a": 1, "b": "x"}', "column b"),
+        (None, "not a JSON object"),
+    ):
+        with pytest.raises(UndecodableError, match=says):
+            decode(value)
+
+
 def test_other_fields_and_order_do_not_matter() -> None:
     decode = row_decoder(columns("a INT", "b STRING"))
     assert decode(b'{"c": [1], "b": "x", "a": 1}') == (1, "x")

@@ -184,7 +184,7 @@ def _load_source(
     connection: duckdb.DuckDBPyConnection, source: SourceTable, divisions: Sequence[Division]
 ) -> tuple[int, int]:
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in source.columns])
-    decode = row_decoder(source.columns)
+    decode = row_decoder(source.columns, source.absent_is_null)
     total = bad = 0
     batch: list[tuple[object, ...]] = []
 

@@ -1,7 +1,8 @@
 """Reads JSON records as verification understands them: on its own, not as the engine does it.
 
 A record is a row where its value is one JSON object that holds every declared column, each null or
-a value of the declared type. Anything else is a bad record, which no view may show.
+a value of the declared type; where the source says so, nullable columns may be absent, which is
+null. Anything else is a bad record, which no view may show.
 
 The types and what stands for them: BOOLEAN true or false; the integers a whole number in range;
 FLOAT and DOUBLE a number in range; DECIMAL(p, s) a number, rounded half up to s digits, that then
@@ -192,10 +193,13 @@ def _decoder(text: str) -> _Decode:
     return by_name[name]
 
 
-def row_decoder(columns: Sequence[SourceColumn]) -> Callable[[bytes | None], Row]:
+def row_decoder(
+    columns: Sequence[SourceColumn], absent_is_null: bool = False
+) -> Callable[[bytes | None], Row]:
     """A function from a record's value to the row it holds, in the order of `columns`.
 
-    The function raises UndecodableError for a bad record. Types are those of `arrow_type`.
+    `absent_is_null` lets nullable columns be absent. The function raises UndecodableError for a bad
+    record. Types are those of `arrow_type`.
     """
     has_decimals = any(_spark_type(column.type)[0] == "decimal" for column in columns)
     parse = partial(
@@ -213,9 +217,9 @@ def row_decoder(columns: Sequence[SourceColumn]) -> Callable[[bytes | None], Row
             raise UndecodableError("not a JSON object")
         row = []
         for name, nullable, decode_value in decoders:
-            if name not in fields:
+            if name not in fields and not (nullable and absent_is_null):
                 raise UndecodableError(f"column {name} is absent")
-            found = fields[name]
+            found = fields.get(name)
             if found is None and not nullable:
                 raise UndecodableError(f"column {name} is null")
             try:

@@ -65,6 +65,11 @@ class SourceTable:
     options: Mapping[str, str] = field(hash=False)
     position: Position = field(compare=False)
 
+    @property
+    def absent_is_null(self) -> bool:
+        """Whether a record may lack nullable columns; else it is a bad one."""
+        return self.options.get("missing_columns", "error") == "null"
+
 
 @dataclass(frozen=True)
 class View:

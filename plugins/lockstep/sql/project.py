@@ -33,7 +33,7 @@ from lockstep.sql.syntax import SourceText
 
 __all__ = ["parse_project", "read_project_files"]
 
-_SOURCE_OPTIONS = ("subscribe", "format", "on_error", "startingoffsets")
+_SOURCE_OPTIONS = ("subscribe", "format", "on_error", "missing_columns", "startingoffsets")
 _SINK_OPTIONS = ("topic", "format", "key", "shards")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
 _BROKER = "kafka.bootstrap.servers"
@@ -170,6 +170,16 @@ def _checked_source(source: SourceTable) -> SourceTable:
             expected="'table' (bad records go to <source>_errors) or 'fail'",
             found=options["on_error"],
         )
+    if "missing_columns" in options:
+        options["missing_columns"] = options["missing_columns"].lower()
+        if options["missing_columns"] not in ("error", "null"):
+            raise ProjectError(
+                f"{source.name} has an option 'missing_columns' that can't be read",
+                position=source.position,
+                expected="'error' (a record without a declared column is bad) or 'null' (nullable "
+                "columns may be absent)",
+                found=source.options["missing_columns"],
+            )
     options["format"] = "json"
     return SourceTable(source.name, source.columns, source.provider, options, source.position)
 

@@ -78,8 +78,7 @@ def read_kafka(
     ranges = step_ranges(interval, source.name)
     if not ranges:
         return _nothing(spark, declared, wanted)
-    absent_is_null = source.options.get("missing_columns", "error") == "null"
-    decoder = JsonDecoder(declared, absent_is_null)
+    decoder = JsonDecoder(declared, source.absent_is_null)
     # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     # of the decoding time.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
