@@ -197,6 +197,13 @@ def test_missing_columns_is_error_or_null(option: str, absent_is_null: bool) -> 
     assert source.options.get("missing_columns", "error") == ("null" if absent_is_null else "error")
 
 
+def test_on_error_is_recorded_as_the_engine_reads_it() -> None:
+    options = "kafka.bootstrap.servers 'b', subscribe 's', on_error 'FAIL'"
+    source = f"CREATE TABLE s (a INT) USING kafka OPTIONS ({options})"
+    found = parse_project(files(f"{source}; CREATE VIEW w AS SELECT a FROM s"), {})
+    assert found.sources[0].options["on_error"] == "fail"
+
+
 def test_semicolons_in_strings_and_comments_do_not_end_statements() -> None:
     found = project(
         "/* ; */ CREATE VIEW w AS SELECT ';' AS x, `a` FROM t -- ; here\n;\n-- ; the end\n"

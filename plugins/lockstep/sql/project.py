@@ -34,6 +34,13 @@ from lockstep.sql.syntax import SourceText
 __all__ = ["parse_project", "read_project_files"]
 
 _SOURCE_OPTIONS = ("subscribe", "format", "on_error", "missing_columns", "startingoffsets")
+_SOURCE_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "on_error": {"table": "bad records go to <source>_errors", "fail": "they end the interval"},
+    "missing_columns": {
+        "error": "a record without a declared column is bad",
+        "null": "nullable columns may be absent",
+    },
+}
 _SINK_OPTIONS = ("topic", "format", "key", "shards")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
 _BROKER = "kafka.bootstrap.servers"
@@ -163,25 +170,24 @@ def _checked_source(source: SourceTable) -> SourceTable:
             found=options["subscribe"],
             next_step="declare one source per topic and UNION ALL them in a view",
         )
-    if options.get("on_error", "table").lower() not in ("table", "fail"):
-        raise ProjectError(
-            f"{source.name} has an option 'on_error' that can't be read",
-            position=source.position,
-            expected="'table' (bad records go to <source>_errors) or 'fail'",
-            found=options["on_error"],
-        )
-    if "missing_columns" in options:
-        options["missing_columns"] = options["missing_columns"].lower()
-        if options["missing_columns"] not in ("error", "null"):
-            raise ProjectError(
-                f"{source.name} has an option 'missing_columns' that can't be read",
-                position=source.position,
-                expected="'error' (a record without a declared column is bad) or 'null' (nullable "
-                "columns may be absent)",
-                found=source.options["missing_columns"],
-            )
+    for key, values in _SOURCE_CHOICES.items():
+        if key in options:
+            options[key] = _choice(source, key, values)
     options["format"] = "json"
     return SourceTable(source.name, source.columns, source.provider, options, source.position)
+
+
+def _choice(source: SourceTable, key: str, values: Mapping[str, str]) -> str:
+    """An option's value as the engine reads it; `values` are those that it may have, explained."""
+    value = source.options[key].lower()
+    if value not in values:
+        raise ProjectError(
+            f"{source.name} has an option {key!r} that can't be read",
+            position=source.position,
+            expected=" or ".join(f"{name!r} ({means})" for name, means in values.items()),
+            found=source.options[key],
+        )
+    return value
 
 
 def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
