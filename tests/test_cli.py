@@ -114,12 +114,20 @@ def test_deploy_records_and_shows(shop: str, capsys: pytest.CaptureFixture[str])
     assert "no recorded steps yet" in capsys.readouterr().out
 
 
-def test_no_receipt_before_the_first_step(shop: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_before_the_first_step_a_receipt_is_pending(
+    shop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("deploy", shop) == 0
     capsys.readouterr()
-    assert run("receipt", shop, "orders", "0", "17", "-o", "json") == 2
+    assert run("receipt", shop, "orders", "0", "17") == 0
+    assert capsys.readouterr().out == "source orders: pending, in no step yet\n"
+    assert run("receipt", shop, "orders", "0", "17", "-o", "json") == 0
+    (receipt,) = json.loads(capsys.readouterr().out)
+    assert (receipt["status"], receipt["waiting"]) == ("pending", ["totals"])
+    assert run("receipt", shop, "order", "0", "17", "-o", "json") == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert "has not read topic orders" in error["message"]
+    assert "does not read topic order" in error["message"]
+    assert error["expected"] == "orders"
 
 
 def test_a_pipeline_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

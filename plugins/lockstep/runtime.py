@@ -261,11 +261,13 @@ def receipt(
     name: str, topic: str, partition: int, offset: int, settings: Settings
 ) -> tuple[Receipt, ...]:
     """What became of one record, for each source that reads its topic. Raises NotDeployed; WrongUse
-    for a topic that has not been read."""
+    for a topic that no source reads."""
     store = SqlStore(settings.store_url)
     state = store.read(name)
     divisions = store.divisions(name, state.oldest_step, max(0, state.next_step - 1))
-    return receipts(state, divisions, topic, partition, offset)
+    project = parse_project(state.files, settings.variables())
+    topics = {source.name: source.options["subscribe"] for source in project.sources}
+    return receipts(state, divisions, topics, topic, partition, offset)
 
 
 def open_pipeline(name: str, settings: Settings, engine: Engine | None = None) -> Pipeline:

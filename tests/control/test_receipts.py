@@ -12,6 +12,7 @@ from lockstep.control.receipts import Receipt, ReceiptStatus, receipts
 from lockstep.errors import WrongUse
 
 TOPIC = "topic_s"
+TOPICS = {"s": TOPIC}
 
 
 def state(committed: int = -1, published: int = -1, oldest_step: int = 0) -> PipelineState:
@@ -35,7 +36,7 @@ def state(committed: int = -1, published: int = -1, oldest_step: int = 0) -> Pip
 
 def one(recorded: PipelineState, partition: int, offset: int) -> Receipt:
     kept = [d for d in interval(0, 6).divisions if d.step >= recorded.oldest_step]
-    (receipt,) = receipts(recorded, kept, TOPIC, partition, offset)
+    (receipt,) = receipts(recorded, kept, TOPICS, TOPIC, partition, offset)
     return receipt
 
 
@@ -99,12 +100,31 @@ def test_two_sources_of_a_topic_have_a_receipt_each() -> None:
     recorded = state()
     other = replace(recorded.positions[0], source="t")
     recorded = replace(recorded, positions=(*recorded.positions, other))
-    found = receipts(recorded, interval(0, 6).divisions, TOPIC, 0, 70)
+    topics = {"t": TOPIC, "s": TOPIC}
+    found = receipts(recorded, interval(0, 6).divisions, topics, TOPIC, 0, 70)
     assert [receipt.source for receipt in found] == ["s", "t"]
 
 
-def test_a_topic_that_is_not_read_is_refused() -> None:
-    with pytest.raises(WrongUse, match="has not read topic nope") as caught:
-        receipts(state(), (), "nope", 0, 0)
-    assert caught.value.expected == TOPIC
-    assert caught.value.next_step == "lockstep steps p"
+def test_before_the_first_step_a_record_of_a_source_is_pending() -> None:
+    recorded = PipelineState("p", "i1", 1, FILES, sinks=SINKS)
+    (receipt,) = receipts(recorded, (), TOPICS, TOPIC, 3, 17)
+    assert receipt == Receipt("s", ReceiptStatus.PENDING, waiting=("v", "k"))
+    assert str(receipt) == "source s: pending, in no step yet"
+
+
+def test_a_source_that_no_step_has_read_is_pending_beside_one_that_was_read() -> None:
+    recorded = state(committed=5, published=5)
+    topics = {"s": TOPIC, "a": TOPIC, "other": "other"}
+    found = receipts(recorded, interval(0, 6).divisions, topics, TOPIC, 0, 5)
+    assert [(receipt.source, receipt.status) for receipt in found] == [
+        ("a", ReceiptStatus.PENDING),
+        ("s", ReceiptStatus.PUBLISHED),
+    ]
+
+
+def test_a_topic_that_no_source_reads_is_refused() -> None:
+    for recorded in (state(), PipelineState("p", "i1", 1, FILES)):
+        with pytest.raises(WrongUse, match="pipeline p does not read topic nope") as caught:
+            receipts(recorded, (), {"s": TOPIC, "t": "more"}, "nope", 0, 0)
+        assert caught.value.expected == "more or topic_s"
+        assert caught.value.next_step == "lockstep receipt p TOPIC PARTITION OFFSET"

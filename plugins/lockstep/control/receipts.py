@@ -5,7 +5,7 @@ A receipt speaks of an offset. A producer's offset within a transaction that it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -23,7 +23,8 @@ class ReceiptStatus(Enum):
         PENDING ──► PLANNED ──► COMMITTED ──► PUBLISHED      SKIPPED
 
     PENDING remains until a step's division holds the offset; PLANNED until a version holds the step;
-    COMMITTED until every sink is at that step. SKIPPED is final: the source began after the offset.
+    COMMITTED until every sink is at that step. SKIPPED is final: the source began after the offset,
+    which is known once a step has read it.
     """
 
     PENDING = "pending"
@@ -69,33 +70,46 @@ class Receipt:
 
 
 def receipts(
-    state: PipelineState, divisions: Iterable[Division], topic: str, partition: int, offset: int
+    state: PipelineState,
+    divisions: Iterable[Division],
+    topics: Mapping[str, str],
+    topic: str,
+    partition: int,
+    offset: int,
 ) -> tuple[Receipt, ...]:
     """One receipt for each source that reads the topic, by source.
 
-    `divisions` are those still kept, of any steps. Raises WrongUse where no source has read it.
+    `divisions` are those still kept, of any steps; `topics` are the sources of the project with the
+    topic of each: one that no step has read yet has no position. Raises WrongUse where no source
+    reads the topic.
     """
-    positions = [position for position in state.positions if position.topic == topic]
-    if not positions:
+    positions = {position.source: position for position in state.positions}
+    read = {**topics, **{source: position.topic for source, position in positions.items()}}
+    sources = sorted(source for source, its_topic in read.items() if its_topic == topic)
+    if not sources:
         raise WrongUse(
-            f"pipeline {state.name} has not read topic {topic}",
-            expected=", ".join(sorted({p.topic for p in state.positions})) or "a first step",
+            f"pipeline {state.name} does not read topic {topic}",
+            expected=" or ".join(sorted(set(read.values()))),
             found=topic,
-            next_step=f"lockstep steps {state.name}",
+            next_step=f"lockstep receipt {state.name} TOPIC PARTITION OFFSET",
         )
     kept = tuple(divisions)
-    return tuple(_receipt(state, kept, position, partition, offset) for position in positions)
+    return tuple(
+        _receipt(state, kept, source, positions.get(source), partition, offset)
+        for source in sources
+    )
 
 
 def _receipt(
     state: PipelineState,
     divisions: tuple[Division, ...],
-    position: SourceSlice,
+    source: str,
+    position: SourceSlice | None,
     partition: int,
     offset: int,
 ) -> Receipt:
-    source = position.source
-    read = next((r for r in position.ranges if r.partition == partition), None)
+    ranges = position.ranges if position is not None else ()
+    read = next((r for r in ranges if r.partition == partition), None)
     if read is None or offset >= read.end:
         return Receipt(source, ReceiptStatus.PENDING, waiting=tuple(s.name for s in state.sinks))
     if offset < read.start:
