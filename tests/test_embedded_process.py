@@ -98,6 +98,18 @@ def test_a_taken_port_is_named() -> None:
     ports.check_free({"the Kafka broker": (port, "--kafka-port")})
 
 
+def test_a_port_that_stays_taken_is_named_after_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "RELEASE_SECONDS", 0.3)
+    with socket.socket() as taken:
+        taken.bind((ports.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        since = time.monotonic()
+        with pytest.raises(WrongUse, match=f"port {port} for the Kafka broker is taken"):
+            ports.check_free({"the Kafka broker": (port, "--kafka-port")}, {port})
+        assert time.monotonic() - since >= 0.3
+
+
 def test_record_survives_and_a_dead_part_keeps_its_port(tmp_path: Path) -> None:
     record = Record(tmp_path)
     record.add("broker", Started(Process(2**22 - 1, 5.0), {"kafka": 1234}))

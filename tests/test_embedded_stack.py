@@ -5,17 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lockstep.adapters.embedded import process, stack
+from lockstep.adapters.embedded import ports, process, stack
 from lockstep.adapters.embedded.ports import HOST, free_ports
-from lockstep.adapters.embedded.record import Record
+from lockstep.adapters.embedded.process import Process
+from lockstep.adapters.embedded.record import Record, Started
 from lockstep.adapters.settings import Settings
 from lockstep.errors import WrongUse
+
+# Its socket outlives it, as that of a killed server does until the kernel has ended all its threads:
+# here by a child that holds it for a second (or until the test ends) after its parent has died.
+HOLDER = """
+import os, socket, sys, time
+port, seconds = int(sys.argv[1]), float(sys.argv[2])
+server = socket.create_server(("127.0.0.1", port))
+parent = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == parent:
+        time.sleep(0.02)
+    time.sleep(seconds)
+else:
+    time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -80,3 +97,53 @@ def test_a_taken_port_stops_up_before_anything_starts(
         with pytest.raises(WrongUse, match="for the Spark UI is taken"):
             stack.up(home, options, print)
     assert Record(home).parts == {}
+
+
+def killed_holder(folder: Path, port: int, seconds: float) -> Process:
+    """A process that listened on the port, dead, with its port taken for some more seconds."""
+    command = [sys.executable, "-c", HOLDER, str(port), str(seconds)]
+    holder = process.start(command, folder / "log", os.environ, folder)
+    process.wait_ready(holder, "the holder", folder / "log", lambda: ports.listens(port), 30)
+    os.kill(holder.pid, signal.SIGKILL)
+    while process.alive(holder):
+        time.sleep(0.01)
+    assert not ports.is_free(port)
+    return holder
+
+
+@pytest.fixture
+def nothing_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` comes as far as to the start of the parts, and there are none."""
+    monkeypatch.setattr(stack, "java_command", lambda: "java")
+    monkeypatch.setattr(stack, "_chains", lambda *_: [])
+
+
+@pytest.mark.usefixtures("nothing_to_start")
+def test_up_waits_for_the_port_of_its_own_part_that_was_killed(
+    home: Path, tmp_path: Path, options: stack.StackOptions
+) -> None:
+    home.mkdir()
+    port = options.ports["spark"]
+    holder = killed_holder(tmp_path, port, seconds=1)
+    Record(home).add("spark", Started(holder, {"spark": port}))
+    assert {part.state for part in stack.up(home, options, print) if part.name == "spark"} == {
+        "dead"
+    }
+    assert ports.is_free(port)
+
+
+@pytest.mark.usefixtures("nothing_to_start")
+def test_up_does_not_wait_for_a_port_that_was_never_its_own(
+    home: Path, tmp_path: Path, options: stack.StackOptions
+) -> None:
+    home.mkdir()
+    other, port = free_ports(2)
+    holder = killed_holder(tmp_path, options.ports["spark"], seconds=600)
+    try:
+        Record(home).add("spark", Started(holder, {"spark": other, "spark_ui": port}))
+        since = time.monotonic()
+        with pytest.raises(WrongUse, match="for the Spark Connect server is taken"):
+            stack.up(home, options, print)
+        assert time.monotonic() - since < ports.RELEASE_SECONDS
+    finally:
+        process.stop(holder, 1)

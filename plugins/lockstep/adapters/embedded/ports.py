@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 
 from lockstep.errors import WrongUse
 
@@ -11,6 +12,8 @@ __all__ = ["HOST", "check_free", "free_ports", "is_free", "listens"]
 
 HOST = "127.0.0.1"
 CONNECT_SECONDS = 1.0
+RELEASE_SECONDS = 5.0
+POLL_SECONDS = 0.1
 
 
 def is_free(port: int) -> bool:
@@ -46,13 +49,20 @@ def free_ports(count: int) -> tuple[int, ...]:
             probe.close()
 
 
-def check_free(ports: Mapping[str, tuple[int, str]]) -> None:
-    """Raise WrongUse for the first taken port; `ports` maps what listens to (port, option)."""
+def check_free(ports: Mapping[str, tuple[int, str]], dying: Collection[int] = ()) -> None:
+    """Raise WrongUse for the first taken port; `ports` maps what listens to (port, option).
+
+    `dying` are ports of processes that are dead: the kernel may hold the socket of a killed one for
+    a moment, until the last of its threads has ended. These are waited for.
+    """
+    deadline = time.monotonic() + RELEASE_SECONDS
     for use, (port, option) in ports.items():
-        if not is_free(port):
-            raise WrongUse(
-                f"port {port} for {use} is taken",
-                expected="a free port on 127.0.0.1",
-                found="another process that listens there",
-                next_step=f"lockstep up {option} {free_ports(1)[0]}",
-            )
+        while not is_free(port):
+            if port not in dying or time.monotonic() > deadline:
+                raise WrongUse(
+                    f"port {port} for {use} is taken",
+                    expected="a free port on 127.0.0.1",
+                    found="another process that listens there",
+                    next_step=f"lockstep up {option} {free_ports(1)[0]}",
+                )
+            time.sleep(POLL_SECONDS)

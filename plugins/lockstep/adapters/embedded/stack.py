@@ -133,7 +133,10 @@ def _alone(home: Path) -> Iterator[None]:
 
 
 def _ports(record: Record, options: StackOptions, dead: Sequence[str]) -> dict[str, int]:
-    """Every port by name; those of parts to be started are free, those of running parts as asked."""
+    """Every port by name; those of parts to be started are free, those of running parts as asked.
+
+    A part that was killed a moment ago may still have its port: that is waited for.
+    """
     known = record.ports()
     ports: dict[str, int] = {}
     to_check: dict[str, tuple[int, str]] = {}
@@ -149,7 +152,8 @@ def _ports(record: Record, options: StackOptions, dead: Sequence[str]) -> dict[s
                 found=f"{option} {ports[name]}",
                 next_step="lockstep down, then lockstep up with that port",
             )
-    check_free(to_check)
+    recorded = (record.parts[name].ports for name in dead if name in record.parts)
+    check_free(to_check, {port for its_ports in recorded for port in its_ports.values()})
     return ports
 
 
