@@ -16,7 +16,9 @@ import pytest
 
 from lockstep import runtime
 from lockstep.adapters.embedded.parts import PORTS
+from lockstep.adapters.settings import Settings
 from lockstep.cli import main as cli_main
+from lockstep.cli import operate
 from lockstep.cli import stack as cli_stack
 from lockstep.cli.main import cli, main
 from lockstep.cli.output import table
@@ -112,6 +114,38 @@ def test_deploy_records_and_shows(shop: str, capsys: pytest.CaptureFixture[str])
     assert [v["number"] for v in json.loads(capsys.readouterr().out)] == [0]
     assert run("steps", shop) == 0
     assert "no recorded steps yet" in capsys.readouterr().out
+
+
+def test_no_broker_is_taken_for_granted(
+    shop: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plan` needs none; what is recorded or read is never that of a broker that happens to be there."""
+    monkeypatch.delenv("LOCKSTEP_KAFKA")
+    assert run("plan", shop) == 0
+    capsys.readouterr()
+    for words in (("deploy", shop), ("run", shop, "--once")):
+        assert run(*words, "-o", "json") == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["type"] == "WrongUse"
+        assert error["message"] == "pipeline shop names ${lockstep.kafka}, and no broker is known"
+        assert (
+            error["next_step"] == "set LOCKSTEP_KAFKA to the broker's address, or run `lockstep up`"
+        )
+        assert runtime.deployed(Settings.load()) == ()
+
+
+def test_run_of_a_deployed_pipeline_refuses_before_it_starts_spark(
+    shop: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("deploy", shop) == 0
+    monkeypatch.delenv("LOCKSTEP_KAFKA")
+    monkeypatch.setattr(operate, "_spark", None)
+    capsys.readouterr()
+    assert run("run", shop, "--once") == 2
+    assert "no broker is known" in capsys.readouterr().err
+    # What is recorded can be read without one.
+    assert run("steps", shop) == 0
+    assert run("receipt", shop, "orders", "0", "17") == 0
 
 
 def test_before_the_first_step_a_receipt_is_pending(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,3 +64,21 @@ def test_missing_columns_stay_as_they_are_once_a_step_is_recorded(
         runtime.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
     assert caught.value.found == "changes in orders"
     runtime.deploy(write(tmp_path, ", missing_columns = 'error', on_error = 'fail'"), settings)
+
+
+def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Settings) -> None:
+    """Airflow's tasks come this way, without the command line."""
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text().replace("= 'b'", "= '${ lockstep.kafka }'"), encoding="utf-8")
+    runtime.deploy(str(tmp_path), settings)
+    with (
+        runtime.open_pipeline("shop", replace(settings, kafka="")) as pipeline,
+        pytest.raises(WrongUse, match="no broker is known"),
+    ):
+        pipeline.plan(None, print)
+
+
+def test_a_project_that_names_its_broker_needs_no_setting(
+    tmp_path: Path, settings: Settings
+) -> None:
+    assert runtime.deploy(str(tmp_path), replace(settings, kafka="")).name == "shop"

@@ -6,6 +6,7 @@ and Iceberg clients are loaded when a pipeline is opened.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -39,9 +40,11 @@ __all__ = [
     "open_pipeline",
     "receipt",
     "recorded",
+    "require_broker",
 ]
 
 DEFAULT_RETAIN_VERSIONS = 10
+_BROKER_VARIABLE = re.compile(r"\$\{\s*lockstep\.kafka\s*\}")
 
 _Answer = TypeVar("_Answer")
 
@@ -65,8 +68,8 @@ class Pipeline:
         self._engine = engine
         self._store = SqlStore(settings.store_url)
         self._clock = SystemClock()
-        recorded = self._store.read(name)
-        self.project = parse_project(recorded.files, settings.variables())
+        self._files = self._store.read(name).files
+        self.project = parse_project(self._files, settings.variables())
         self.circuit = build_circuit(self.project)
         self._sources: KafkaSources | None = None
         self._parts: stages.Parts | None = None
@@ -127,6 +130,7 @@ class Pipeline:
         from lockstep.adapters.iceberg_files import IcebergFiles
         from lockstep.adapters.kafka import KafkaSources
 
+        require_broker(self.name, self._files, self.settings)
         project, configuration = self.project, self.project.configuration
         catalog = catalog_settings(project.catalog, project.database, configuration, self.settings)
         self._sources = KafkaSources(project)
@@ -190,12 +194,30 @@ def _load(folder: str, settings: Settings) -> tuple[Project, Circuit, ProjectFil
     return project, build_circuit(project), files
 
 
+def require_broker(name: str, files: ProjectFiles, settings: Settings) -> None:
+    """Raise WrongUse where the files leave the broker to the settings, and these know none.
+
+    To look at a project any address does; to record or to read offsets it has to be said: a broker
+    that happens to listen at the default address may be another one.
+    """
+    if settings.kafka or not any(_BROKER_VARIABLE.search(text) for _, text in files.files):
+        return
+    raise WrongUse(
+        f"pipeline {name} names ${{lockstep.kafka}}, and no broker is known",
+        expected="LOCKSTEP_KAFKA, or a running stack",
+        found="neither",
+        next_step="set LOCKSTEP_KAFKA to the broker's address, or run `lockstep up`",
+    )
+
+
 def deploy(folder: str, settings: Settings) -> PipelineState:
     """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
 
-    Raises WrongUse where versions exist and the new SQL needs other state than they hold.
+    Raises WrongUse where no broker is known, and where versions exist and the new SQL needs other
+    state than they hold.
     """
     project, circuit, files = _load(folder, settings)
+    require_broker(project.name, files, settings)
     store = SqlStore(settings.store_url)
     _check_same_state(store, project, circuit, settings)
     sinks = tuple(

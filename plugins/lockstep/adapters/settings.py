@@ -34,7 +34,8 @@ class Settings:
     def variables(self) -> Mapping[str, str]:
         """What `${...}` in a project's files can name beside its own configuration.
 
-        Without a stack the broker is looked for where Kafka's own quick start puts it."""
+        Where no broker is known, `lockstep.kafka` is where Kafka's own quick start puts one, so that
+        projects can be read; whatever goes on to Kafka asks `runtime.require_broker` first."""
         return {"lockstep.kafka": self.kafka or KAFKA_DEFAULT}
 
     @staticmethod

@@ -136,6 +136,8 @@ def _deployed(folder: str, settings: Settings) -> str:
         runtime.deploy(folder, settings)
         progress(f"pipeline {name} is deployed")
         return name
+    # Before a Spark is started in vain.
+    runtime.require_broker(name, recorded, settings)
     if (recorded.spec, recorded.files) != (files.spec, files.files):
         progress(
             f"{folder} differs from what is deployed, which is what runs; "
