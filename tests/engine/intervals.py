@@ -11,18 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lockstep.sql.circuit import Cost, Operator, TraceKind, TraceSpec
+from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
 from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import absolute_steps
-from lockstep_engine.operators import evaluate
+from lockstep_engine.evaluation import evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace
 
 Interval = tuple[int, int]
-
-LARGEST_WHOLE_PLAN = 2
-"""Plans with at most so many stateful operators are one Spark plan an interval."""
 
 
 def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
@@ -95,7 +92,8 @@ def _same_rows(node: Join) -> bool:
 
 
 class Runner:
-    """Runs a plan; traces are kept as Arrow tables between intervals, one piece an interval."""
+    """Runs a plan as the only view of a circuit; traces are kept as Arrow tables between intervals,
+    one piece an interval."""
 
     def __init__(
         self,
@@ -106,60 +104,58 @@ class Runner:
     ) -> None:
         self._spark = spark
         self._merges_traces = merges_traces
-        self._operators = operators_of(plan, append_only)
+        operators = operators_of(plan, append_only)
+        root = OutboxSpec("root", operators[-1].ref, plan.columns)
+        self._circuit = Circuit(tuple(operators), (root,))
+        self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
         self._types: dict[Node, Any] = {}
+        self._empty: pa.Table | None = None
 
     def run(
         self, deltas: Mapping[str, DataFrame], interval: Interval, records: int, is_last: bool
     ) -> pa.Table:
         """The plan's delta over the steps of `interval`; state is kept unless this is the last.
 
-        Steps of `deltas` and of the result are recorded ones.
+        Steps of `deltas` and of the result are recorded ones. From the second interval on, sources
+        without rows are silent, as they are where no step has a record of them.
         """
         first, last = interval
-        context = Context(self._spark, records, 2, self._types)
-        made: dict[int, DataFrame] = {}
-        appends: dict[str, DataFrame] = {}
-        for operator in self._operators:
-            node = operator.node
-            if isinstance(node, Scan):
-                columns = [f"`{name}`" for name in node.columns]
-                made[operator.ref] = deltas[node.source].select(
-                    *columns, "_weight", F.expr(f"_step - {first}L").alias("_step")
+        silent = (
+            () if self._empty is None else [name for name, rows in deltas.items() if rows.isEmpty()]
+        )
+        evaluated = evaluate_circuit(
+            self._circuit,
+            {
+                name: rows.withColumn("_step", F.expr(f"_step - {first}L"))
+                for name, rows in deltas.items()
+            },
+            silent,
+            self._trace,
+            Context(self._spark, records, 2, self._types),
+        )
+        wanted = {} if is_last else dict(evaluated.appends)
+        if evaluated.outboxes:
+            wanted[""] = absolute_steps(evaluated.outboxes["root_changes"], first, last)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                tables = dict(
+                    zip(wanted, pool.map(DataFrame.toArrow, wanted.values()), strict=True)
                 )
-                continue
-            state = {trace.table: self._trace(trace) for trace in operator.traces}
-            evaluation = evaluate(
-                operator, tuple(made[ref] for ref in operator.inputs), state, context
-            )
-            made[operator.ref] = self._kept(operator, evaluation.delta)
-            appends.update(evaluation.appends)
-        root = self._operators[-1].ref
-        changes = absolute_steps(made[root], first, last)
-        wanted = {"": changes, **({} if is_last else appends)}
-        with ThreadPoolExecutor(4) as pool:
-            tables = dict(zip(wanted, pool.map(DataFrame.toArrow, wanted.values()), strict=True))
-        delta = tables.pop("")
+        finally:
+            evaluated.release()
+        delta = tables.pop("", None)
         for name, rows in tables.items():
-            if rows.num_rows:
-                self._pieces.setdefault(name, []).append(rows)
-        return delta
+            self._pieces.setdefault(name, []).append(rows)
+        self._empty = self._empty if delta is None else delta.slice(0, 0)
+        return self._empty if delta is None else delta
 
-    def _kept(self, operator: Operator, delta: DataFrame) -> DataFrame:
-        """The delta; in a large plan, one that was computed is handed on as rows, as Spark would
-        compute it again for everything that it goes into."""
-        is_stateful = [bool(one.traces) for one in self._operators]
-        if sum(is_stateful) > LARGEST_WHOLE_PLAN and operator.traces:
-            return as_frame(self._spark, delta.toArrow())
-        return delta
-
-    def _trace(self, trace: TraceSpec) -> DataFrame | None:
-        pieces = self._pieces.get(trace.table)
-        if not pieces:
+    def _trace(self, table: str) -> DataFrame | None:
+        pieces = self._pieces.get(table)
+        if pieces is None:
             return None
         rows = as_frame(self._spark, pa.concat_tables(pieces))
-        return merge_trace(trace, rows) if self._merges_traces else rows
+        return merge_trace(self._specs[table], rows) if self._merges_traces else rows
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

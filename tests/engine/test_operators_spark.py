@@ -28,7 +28,7 @@ from lockstep.sql.nodes import (
 )
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import consolidate, merge_steps, only_keys
+from lockstep_engine.deltas import absolute_steps, consolidate, merge_steps, only_keys
 from lockstep_engine.operators import evaluate
 
 pytestmark = pytest.mark.spark
@@ -347,3 +347,22 @@ def test_a_kept_delta_is_recognised(
         assert "InMemoryTableScan" in capsys.readouterr().out
     finally:
         kept.unpersist()
+
+
+def test_intervals_of_other_steps_run_the_same_code(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recorded step that stood in the generated Java would have it compiled anew each interval."""
+    plan = Aggregate(TABLE, ("k",), calls("count", "sum x", "max y"))
+    operator = operators_of(plan, frozenset())[-1]
+    everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
+    delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
+
+    def code(first: int, last: int) -> list[str]:
+        evaluation = evaluate(operator, (delta,), {}, Context(spark, len(CHANGES), 2))
+        absolute_steps(evaluation.delta, first, last).explain("codegen")
+        shown = capsys.readouterr().out
+        return [line for line in shown.splitlines() if line.startswith("/*")]
+
+    assert len(code(0, 6)) > 100
+    assert code(1_000_003, 1_000_009) == code(2_000_005, 2_000_011)
