@@ -37,7 +37,7 @@ check: setup ## lint, types, layers and the fast tests, in under a minute
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "$(FAST)"
+	$(BIN)/pytest -m "$(FAST)" --numprocesses auto --dist worksteal
 
 test: check ## all of it: check, then the tests on real Kafka, Spark, Iceberg and Airflow
 	$(BIN)/pytest -m "not ($(FAST))"

@@ -65,18 +65,19 @@ def with_step(
     partition: str,
     offset: str,
     step: str,
+    most_joined: int = SMALL_RECORDS,
 ) -> DataFrame:
     """`records` and its step in a new bigint column `step`; rows outside all ranges are dropped.
 
     `partition` and `offset` name columns of `records`, which holds the ranges' partitions only. Ranges
     are joined by broadcast on blocks of offsets, as a plain range join is five times slower and a
     long CASE ten times. A nested expression over few ranges is faster still, but has the offsets in
-    its generated code: it pays where there are enough records to compile it for.
+    its generated code: it pays where there are more than `most_joined` records to compile it for.
     """
     steps = {range_.step for range_ in ranges}
     if len(steps) == 1:
         return records.selectExpr("*", f"{steps.pop()}L AS {step}")
-    if len(ranges) <= FEW_RANGES and sum(r.end - r.start for r in ranges) > SMALL_RECORDS:
+    if len(ranges) <= FEW_RANGES and sum(r.end - r.start for r in ranges) > most_joined:
         return records.selectExpr("*", f"{step_text(ranges, partition, offset)} AS {step}")
     bits = block_bits(ranges)
     blocks = spark.createDataFrame(
