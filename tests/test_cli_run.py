@@ -60,6 +60,8 @@ def test_init_run_verify(tmp_path: Path, broker: Broker, database: str) -> None:
         "ada": (2, "10.25"),
         "bob": (1, "3.00"),
     }
+    by_duckdb = table.scan().to_duckdb("totals").sql("SELECT sum(orders), sum(spent) FROM totals")
+    assert tuple(map(float, by_duckdb.fetchall()[0])) == (3.0, 13.25)
     (check,) = result(environment, "verify", str(folder))
     assert check["equal"]
 
