@@ -118,8 +118,8 @@ def test_a_kill_between_any_two_statements_leaves_a_state_of_the_model(tmp_path:
         if SqlStore(store_url(folder)).pipelines():
             check_against_model(folder, intervals, 1, len(life(intervals)))
         # All of the first ones, where tables are made and rows are first written, then some.
-        statements += 1 if statements < 40 else pace.randrange(5, 25)
-    assert kills > 50
+        statements += 1 if statements < 40 else pace.randrange(15, 45)
+    assert kills > 45
 
 
 def test_what_was_answered_survives_a_kill_at_any_moment(tmp_path: Path) -> None:

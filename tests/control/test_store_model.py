@@ -8,6 +8,7 @@ commits whose answer is lost, are steps of the machine like any other.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -59,6 +60,8 @@ from lockstep.control.model import (
 )
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
 
 
 def often(right: Any, *wrong: Any) -> st.SearchStrategy[Any]:
@@ -386,7 +389,7 @@ class Stores(RuleBasedStateMachine):
 
 
 Stores.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=500 if IS_LARGE else 12,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

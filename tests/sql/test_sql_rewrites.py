@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import duckdb
 import pytest
 from hypothesis import given, settings
@@ -31,6 +33,8 @@ U = Project(
     Scan("u", ("a", "d")),
     (Output("x", Expression("`a`", ("a",))), Output("d", Expression("`d`", ("d",)))),
 )
+
+IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
 
 
 def where(node: Node, text: str, *names: str) -> Filter:
@@ -266,7 +270,7 @@ def _joins(draw: st.DrawFn, below: Node, depth: int) -> Node:
 _ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), min_size=0, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5000 if IS_LARGE else 80, deadline=None)
 @given(plan=_plans(), rows=_ROWS)
 def test_random_plans_keep_their_meaning(
     plan: Node, rows: list[tuple[int | None, int | None, int | None]]
