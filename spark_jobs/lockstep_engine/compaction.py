@@ -56,4 +56,4 @@ def _merge(spark: SparkSession, job: MergeJob, table: MergeTable, trace: TraceSp
     spread = merged.coalesce(1) if files == 1 else merged.repartitionByRange(files, *order)
     ordered = spread.sortWithinPartitions(*order)
     summary = {"lockstep.merge": job.branch, "lockstep.incarnation": job.incarnation}
-    append(spark, job.catalog, trace.table, job.branch, ordered, summary)
+    append(job.catalog, trace.table, job.branch, ordered, summary)

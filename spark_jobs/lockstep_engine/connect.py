@@ -59,13 +59,11 @@ class ConnectEngine:
             return run_interval(spark, job, self._state_of(job.catalog), progress)
 
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult:
-        session = self._derived(job.session, "publish")
-        with self._session(session) as spark, _plain_errors(job.pipeline):
+        with self._beside(job.session, "publish") as spark, _plain_errors(job.pipeline):
             return publish_sinks(spark, job, self._state_of(job.catalog), progress)
 
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
-        session = self._derived(job.session, "merge")
-        with self._session(session) as spark, _plain_errors(job.pipeline):
+        with self._beside(job.session, "merge") as spark, _plain_errors(job.pipeline):
             return merge_traces(spark, job, self._state_of(job.catalog), progress)
 
     def interrupt(self, session: str) -> None:
@@ -77,13 +75,6 @@ class ConnectEngine:
         except Unreachable as error:
             if CLOSED_SESSION not in error.found:
                 raise
-
-    def _derived(self, session: str, purpose: str) -> str:
-        """The id of a session beside an attempt's, a new one where the server has ended that."""
-        if not session:
-            return _new_id()
-        derived = str(uuid.uuid5(uuid.UUID(session), purpose))
-        return derived if self._lives(derived) else _new_id()
 
     def _lives(self, session: str) -> bool:
         """False where the server has ended the session; one that it does not know yet can live."""
@@ -121,15 +112,33 @@ class ConnectEngine:
 
     @contextmanager
     def _session(self, session: str) -> Iterator[SparkSession]:
-        spark = self._connect(session)
-        try:
+        with _left_at_the_end(self._connect(session)) as spark:
             yield spark
-        finally:
-            _stop_quietly(spark)
+
+    @contextmanager
+    def _beside(self, session: str, purpose: str) -> Iterator[SparkSession]:
+        """A session beside an attempt's, a new one where the server has ended that."""
+        derived = str(uuid.uuid5(uuid.UUID(session), purpose)) if session else _new_id()
+        try:
+            joined = self._connect(derived)
+        except Unreachable as error:
+            if CLOSED_SESSION not in error.found:
+                raise
+            joined = self._connect(_new_id())
+        with _left_at_the_end(joined) as spark:
+            yield spark
 
 
 def _new_id() -> str:
     return str(uuid.uuid4())
+
+
+@contextmanager
+def _left_at_the_end(spark: SparkSession) -> Iterator[SparkSession]:
+    try:
+        yield spark
+    finally:
+        _stop_quietly(spark)
 
 
 def _stop_quietly(spark: SparkSession) -> None:

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from lockstep_engine.context import Context
 
 __all__ = [
-    "BEFORE",
     "FIRST",
     "STEP",
     "WEIGHT",
@@ -31,16 +30,14 @@ __all__ = [
     "merge_steps",
     "only_keys",
     "quoted",
+    "step_before",
     "union",
 ]
 
 WEIGHT = "_weight"
 STEP = "_step"
-BEFORE = -1
-"""The step of the state at the version opened."""
-
 FIRST = 0
-"""The interval's first step."""
+"""The interval's first step; the state at the version opened is that of the step before it."""
 
 
 def quoted(name: str) -> str:
@@ -65,6 +62,11 @@ def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
         .where(f"{WEIGHT} <> 0")
         .select(*columns_of([*names, WEIGHT, STEP]))
     )
+
+
+def step_before() -> Column:
+    """The column `_step` of rows that were there at the version opened."""
+    return F.lit(FIRST - 1).cast("bigint").alias(STEP)
 
 
 def absolute_steps(rows: DataFrame, first: int, last: int) -> DataFrame:

@@ -209,9 +209,7 @@ def _write(
 
     def write(table: str) -> None:
         with watch.part(f"append {table}"):
-            append(
-                spark, job.catalog, table, job.branch, frames.appends[table], _summary(job, table)
-            )
+            append(job.catalog, table, job.branch, frames.appends[table], _summary(job, table))
 
     with watch.part("append"):
         # The widest first: with two cores the last one to start should be short.

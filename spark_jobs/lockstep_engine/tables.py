@@ -156,7 +156,6 @@ def read_at(
 
 
 def append(
-    spark: SparkSession,
     catalog: CatalogSettings,
     table: str,
     branch: str,
@@ -169,12 +168,10 @@ def append(
     threads of one session. Spark Connect can execute it twice when its server restarts: the caller
     checks the branch by the write id that it put into `properties`.
     """
-    del spark  # The frame knows its session; the parameter keeps these functions alike.
     _writer(catalog, table, branch, frame, properties).append()
 
 
 def overwrite(
-    spark: SparkSession,
     catalog: CatalogSettings,
     table: str,
     branch: str,
@@ -182,7 +179,6 @@ def overwrite(
     properties: Mapping[str, str],
 ) -> None:
     """Put the rows of `frame` in the place of all rows on a branch, else as `append`."""
-    del spark
     _writer(catalog, table, branch, frame, properties).overwrite(F.lit(True))
 
 

@@ -105,7 +105,7 @@ class Outbox:
         frame = self.spark.createDataFrame(list(rows), self.schema) if rows else self._empty
         last_step = str(max((row[-1] for row in rows), default=-1))
         written = {"lockstep.write": attempt, "lockstep.step": last_step}
-        append(self.spark, settings, self.table, f"attempt_{attempt}", frame, written)
+        append(settings, self.table, f"attempt_{attempt}", frame, written)
         self.snapshot = state.head(self.table, f"attempt_{attempt}")
         state.settle(self.table, self.snapshot, f"v_{attempt}", (f"attempt_{attempt}",))
 

@@ -72,7 +72,7 @@ def test_several_tables_are_made_and_appended_to_from_threads(session: Any, lake
         ensure_table(session, lake.settings, name, frame)
         lake.state.open_branch(name, "attempt-a", None)
         written = {"lockstep.write": f"a:{name}", "lockstep.step": "7"}
-        append(session, lake.settings, name, "attempt-a", frame, written)
+        append(lake.settings, name, "attempt-a", frame, written)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, names))
@@ -90,7 +90,7 @@ def test_an_append_of_no_rows_is_a_snapshot_too(session: Any, lake: Lake) -> Non
     ensure_table(session, lake.settings, "t", frame)
     lake.state.open_branch("t", "attempt_a", None)
     for write, rows in (("one", frame.where("id < 0")), ("two", frame.limit(0))):
-        append(session, lake.settings, "t", "attempt_a", rows, {"lockstep.write": write})
+        append(lake.settings, "t", "attempt_a", rows, {"lockstep.write": write})
     assert lake.state.appended("t", "attempt_a", None) == ("one", "two")
     assert lake.state.added_records("t", lake.state.head("t", "attempt_a")) == 0
 
@@ -98,8 +98,8 @@ def test_an_append_of_no_rows_is_a_snapshot_too(session: Any, lake: Lake) -> Non
 def test_read_at_gives_the_rows_of_a_snapshot_for_good(session: Any, lake: Lake) -> None:
     ensure_table(session, lake.settings, "t", session.range(1))
     root = lake.state.open_branch("t", "attempt_a", None)
-    append(session, lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "a"})
+    append(lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "a"})
     first = lake.state.head("t", "attempt_a")
     frame = read_at(session, lake.settings, "t", first)
-    append(session, lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "b"})
+    append(lake.settings, "t", "attempt_a", session.range(5), {"lockstep.write": "b"})
     assert (read_at(session, lake.settings, "t", root).count(), frame.count()) == (0, 5)

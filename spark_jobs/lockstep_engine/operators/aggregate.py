@@ -18,7 +18,16 @@ from pyspark.sql.types import DataType, StructField
 from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
 from lockstep.sql.nodes import Aggregate, AggregateFunction
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import BEFORE, FIRST, STEP, WEIGHT, columns_of, only_keys, quoted, union
+from lockstep_engine.deltas import (
+    FIRST,
+    STEP,
+    WEIGHT,
+    columns_of,
+    only_keys,
+    quoted,
+    step_before,
+    union,
+)
 from lockstep_engine.operators.accumulators import (
     ROWS,
     Accumulator,
@@ -154,11 +163,10 @@ def _seeds(
     if trace is not None:
         if has_bins:
             trace = trace.where(f"{PLACE} IS NULL")
-        before = F.lit(BEFORE).cast("bigint").alias(STEP)
         names = [a.name for a in accumulators]
         seeds.append(
             only_keys(trace, node.keys, delta, context).select(
-                *columns_of(node.keys), before, *columns_of(names)
+                *columns_of(node.keys), step_before(), *columns_of(names)
             )
         )
     if not node.keys:

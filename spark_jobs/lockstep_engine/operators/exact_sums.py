@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import BEFORE, STEP, WEIGHT, columns_of, only_keys, quoted, union
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, only_keys, quoted, step_before, union
 from lockstep_engine.kernels import exact_sums as kernel
 from lockstep_engine.kernels.exact_sums import (
     DIGIT_BITS,
@@ -72,9 +72,8 @@ def sums_per_step(
     names = [key.name for key in keys]
     parts = [_binned(one, names, delta) for one in wanted]
     if trace is not None:
-        before = F.lit(BEFORE).cast("bigint").alias(STEP)
         held = only_keys(trace.where(f"{PLACE} IS NOT NULL"), names, delta, context)
-        parts.append(held.select(*columns_of([*names, PLACE, BIN, *PARTS]), before))
+        parts.append(held.select(*columns_of([*names, PLACE, BIN, *PARTS]), step_before()))
     merged = _merged(union(parts), [*names, PLACE, BIN, STEP])
     schema = StructType(
         [

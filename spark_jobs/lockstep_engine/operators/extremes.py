@@ -20,13 +20,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
-    BEFORE,
     STEP,
     WEIGHT,
     columns_of,
     merge_steps,
     only_keys,
     quoted,
+    step_before,
     union,
 )
 from lockstep_engine.kernels.extremes import running_extremes
@@ -138,8 +138,7 @@ def _seeds(
             F.max(WEIGHT).alias(WEIGHT),
         )
     )
-    before = F.lit(BEFORE).cast("bigint").alias(STEP)
-    return ends.select(*by, F.explode("_ends").alias(value), *columns_of([WEIGHT]), before)
+    return ends.select(*by, F.explode("_ends").alias(value), *columns_of([WEIGHT]), step_before())
 
 
 def _kernel(keys: tuple[str, ...], wanted: tuple[Extremes, ...]) -> Callable[[pa.Table], pa.Table]:

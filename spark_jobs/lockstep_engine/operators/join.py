@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.nodes import Aggregate, Join, Node
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import BEFORE, STEP, WEIGHT, columns_of, merge_steps, quoted
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted, step_before
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join"]
@@ -89,8 +89,7 @@ def _as_side(rows: DataFrame | None, spec: TraceSpec, order: tuple[str, ...]) ->
         return None
     names = _names(spec, order)
     columns = [F.col(quoted(names[name])).alias(name) for name in order]
-    before = F.lit(BEFORE).cast("bigint").alias(STEP)
-    return rows.select(*columns, *columns_of([WEIGHT]), before)
+    return rows.select(*columns, *columns_of([WEIGHT]), step_before())
 
 
 def _append(spec: TraceSpec, order: tuple[str, ...], delta: DataFrame, retracts: bool) -> DataFrame:

@@ -21,7 +21,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -96,10 +96,6 @@ class _Publish:
     def summary(self, step: int) -> Mapping[str, str]:
         """The marker, as it stands in a snapshot."""
         return {"lockstep.step": str(step), "lockstep.incarnation": self.incarnation}
-
-    @property
-    def names(self) -> list[Column]:
-        return columns_of(self.columns)
 
     @property
     def outbox(self) -> DataFrame:
@@ -194,7 +190,7 @@ def _opened(publish: _Publish) -> ViewHead:
     if head is not None and head.snapshot_id is None:
         # Somebody made the table by hand, with partitions perhaps; a branch needs a snapshot.
         empty = publish.outbox.select(*map(quoted, publish.columns)).limit(0)
-        append(publish.spark, publish.catalog, publish.view, "main", empty, publish.summary(-1))
+        append(publish.catalog, publish.view, "main", empty, publish.summary(-1))
         head = publish.state.view_head(publish.view)
     assert head is not None, "the table has just been made or found"
     return head
@@ -287,18 +283,16 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
     branch = publish_branch(publish.incarnation, uuid.uuid4().hex[:12])
     pending = publish.state.records_after(publish.outbox_table, publish.outbox_snapshot_id, marker)
     delta = _since(publish, marker)
-    is_small = head.records + pending <= publish.small_rows and not incomparable(delta.schema)
-    change = _Change(delta) if is_small or not pending else _change_since(publish, delta)
-    rows = change.rows
     try:
         publish.state.open_branch(publish.view, branch, base)
         publish.reached(ViewPoint.BRANCHED)
         if not pending:
             publish.state.append_nothing(publish.view, branch, publish.summary(publish.last_step))
-        elif is_small:
+            rows = 0
+        elif head.records + pending <= publish.small_rows and not incomparable(delta.schema):
             rows = _rewrite(publish, delta, branch, base)
         else:
-            _write(publish, change, branch, base)
+            rows = _write(publish, delta, branch, base)
     except LockstepError:
         # A refusal of our own: nothing is under way on the branch. After any other error something
         # may be, and the next publish that lands sweeps the branch.
@@ -311,9 +305,6 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
             raise
         publish.state.drop_refs(publish.view, (branch,))
         return None
-    finally:
-        for frame in change.kept:
-            frame.unpersist()
     publish.reached(ViewPoint.APPENDED)
     written = publish.state.summaries(publish.view, branch, base)
     is_marked = ["lockstep.step" in summary for _, summary in written]
@@ -339,12 +330,14 @@ def _rewrite(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int
     there = read_at(publish.spark, publish.catalog, publish.view, base)
     copies = there.select(*map(quoted, publish.columns), F.lit(1).cast("bigint").alias(WEIGHT))
     after = merge_steps(copies.unionByName(net), publish.columns)
-    lacking = F.raise_error(F.concat(F.lit(LACKING), F.to_json(F.struct(*publish.names))))
+    lacking = F.raise_error(
+        F.concat(F.lit(LACKING), F.to_json(F.struct(*columns_of(publish.columns))))
+    )
     weight = F.when(F.col(WEIGHT) < 0, lacking).otherwise(F.col(WEIGHT))
     rows = as_copies(after.withColumn(WEIGHT, weight), WEIGHT, None)
     summary = publish.summary(publish.last_step)
     try:
-        overwrite(publish.spark, publish.catalog, publish.view, branch, rows, summary)
+        overwrite(publish.catalog, publish.view, branch, rows, summary)
     except PySparkException as error:
         if LACKING not in str(error):
             raise
@@ -353,22 +346,23 @@ def _rewrite(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int
     return int(changed.get["rows"])
 
 
-def _write(publish: _Publish, change: _Change, branch: str, base: int) -> None:
-    appended = change.appended
-    if change.deleted is not None:
-        _delete(publish, change, branch)
-        publish.reached(ViewPoint.DELETED)
-        found = _deleted_copies(publish, branch, base)
-        if found != change.lost:
-            appended = appended.unionByName(_left_over(publish, _hinted(change), base))
-    append(
-        publish.spark,
-        publish.catalog,
-        publish.view,
-        branch,
-        appended,
-        publish.summary(publish.last_step),
-    )
+def _write(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int:
+    """Deletes and an append in place; returns how many rows changed."""
+    change = _change_since(publish, delta)
+    try:
+        appended = change.appended
+        if change.deleted is not None:
+            _delete(publish, change, branch)
+            publish.reached(ViewPoint.DELETED)
+            found = _deleted_copies(publish, branch, base)
+            if found != change.lost:
+                appended = appended.unionByName(_left_over(publish, _hinted(change), base))
+        summary = publish.summary(publish.last_step)
+        append(publish.catalog, publish.view, branch, appended, summary)
+    finally:
+        for frame in change.kept:
+            frame.unpersist()
+    return change.rows
 
 
 def _hinted(change: _Change) -> DataFrame:
