@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType
 
 from lockstep.sql.nodes import Node
 
-__all__ = ["SMALL_RECORDS", "Context"]
+__all__ = ["SMALL_RECORDS", "Context", "configure_session"]
 
 SMALL_RECORDS = 200_000
 """Up to so many source records a delta is broadcast to the state, beyond it both are shuffled."""
@@ -21,16 +21,28 @@ class Context:
 
     `spark` is a Connect session or a classic one: operators use only what both have. `records` is
     an upper bound of the source records in the interval, `partitions` the shuffle partitions
-    wanted. `types` remembers column types by node, as asking Spark for them costs a round trip:
+    wanted. `is_first` is true in the interval that begins with the pipeline's first step. `types`
+    remembers column types by node, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit.
     """
 
     spark: SparkSession
     records: int
     partitions: int
+    is_first: bool = False
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_small(self) -> bool:
         """True where deltas are small enough to be broadcast."""
         return self.records < SMALL_RECORDS
+
+
+def configure_session(spark: SparkSession, partitions: int) -> None:
+    """Settings that operators count on.
+
+    Aggregates over rows in order see them in order: without the second, a hash aggregate with many
+    groups takes them in another.
+    """
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    spark.conf.set("spark.sql.execution.replaceHashWithSortAgg", "true")

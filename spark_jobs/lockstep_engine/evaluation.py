@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.nodes import Aggregate, Filter, Join, Scan
+from lockstep.sql.nodes import Aggregate, Filter, Join, Scan, Values, Window
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT, columns_of, consolidate, quoted
 from lockstep_engine.operators import Evaluation, evaluate
 
 __all__ = ["Evaluated", "evaluate_circuit"]
+
+_STATEFUL = (Join, Aggregate, Window)
 
 
 @dataclass
@@ -43,7 +45,7 @@ def _reads(circuit: Circuit) -> Mapping[int, int]:
     reads = {operator.ref: 0 for operator in circuit.operators}
     for operator in circuit.operators:
         for ref in operator.inputs:
-            reads[ref] += 3 if isinstance(operator.node, Join | Aggregate) else 1
+            reads[ref] += 3 if isinstance(operator.node, _STATEFUL) else 1
     for outbox in circuit.outboxes:
         reads[outbox.ref] += 1
     return reads
@@ -69,7 +71,7 @@ def evaluate_circuit(
     reads = _reads(circuit)
     by_ref = _by_ref(circuit)
     for operator in circuit.operators:
-        if _is_silent(operator, silent, building.silent):
+        if _is_silent(operator, silent, building.silent, context):
             building.silent[operator.ref] = operator
             continue
         evaluation = building.evaluation(operator)
@@ -89,9 +91,13 @@ def evaluate_circuit(
     return result
 
 
-def _is_silent(operator: Operator, silent: Collection[str], below: Mapping[int, Operator]) -> bool:
+def _is_silent(
+    operator: Operator, silent: Collection[str], below: Mapping[int, Operator], context: Context
+) -> bool:
     if isinstance(operator.node, Scan):
         return operator.node.source in silent
+    if isinstance(operator.node, Values):
+        return not context.is_first
     return all(ref in below for ref in operator.inputs)
 
 
@@ -109,6 +115,8 @@ class _Building:
         """What the operator emits and appends; a join is told which side is empty."""
         if isinstance(operator.node, Scan):
             return Evaluation(_scan(operator.node, self.sources))
+        if isinstance(operator.node, Values):
+            return Evaluation(_values(operator.node, self.context))
         is_one_sided = isinstance(operator.node, Join) and operator.ref not in self.silent
         inputs = tuple(
             None if is_one_sided and ref in self.silent else self._delta(ref)
@@ -146,7 +154,7 @@ def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
     rows, which is the same Z-set without a shuffle), and the output of an aggregate."""
-    if operator.append_only or isinstance(operator.node, Aggregate):
+    if operator.append_only or isinstance(operator.node, Aggregate | Window):
         return True
     if isinstance(operator.node, Filter):
         return _is_consolidated(by_ref[operator.inputs[0]], by_ref)
@@ -157,14 +165,27 @@ def _scan(node: Scan, sources: Mapping[str, DataFrame]) -> DataFrame:
     return sources[node.source].select(*columns_of((*node.columns, WEIGHT, STEP)))
 
 
+def _values(node: Values, context: Context) -> DataFrame:
+    """The rows that stand in a query: they come with the first step of all."""
+    rows = ", ".join(f"({', '.join(cell.text for cell in row)})" for row in node.rows)
+    names = ", ".join(map(quoted, node.columns))
+    found = context.spark.sql(f"SELECT * FROM VALUES {rows} AS t ({names})")
+    shown = found if context.is_first else found.limit(0)
+    return shown.select(
+        "*",
+        F.lit(1).cast("bigint").alias(WEIGHT),
+        F.lit(FIRST).cast("bigint").alias(STEP),
+    )
+
+
 def _is_worth_keeping(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """Projections and filters straight over a kept source are cheaper to redo than to keep."""
 
     def is_light(ref: int) -> bool:
         node = by_ref[ref].node
-        if isinstance(node, Scan):
+        if isinstance(node, Scan | Values):
             return True
-        if isinstance(node, Join | Aggregate):
+        if isinstance(node, _STATEFUL):
             return False
         return all(is_light(below) for below in by_ref[ref].inputs)
 

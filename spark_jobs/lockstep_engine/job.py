@@ -20,7 +20,7 @@ from lockstep.sql.incremental import build_circuit
 from lockstep.sql.nodes import Scan
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.context import SMALL_RECORDS, Context
+from lockstep_engine.context import SMALL_RECORDS, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 from lockstep_engine.sources.kafka import Decoded, read_kafka
@@ -77,8 +77,8 @@ def run_interval(
 def _context(spark: SparkSession, job: IntervalJob) -> Context:
     records = job.interval.records
     partitions = 2 if records <= SMALL_RECORDS else 8
-    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    return Context(spark, records, partitions)
+    configure_session(spark, partitions)
+    return Context(spark, records, partitions, is_first=not job.base_tables)
 
 
 def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
-from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan
+from lockstep.sql.expansion import expand
+from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan, Weigh, Window
 from lockstep.zset import ZSet
-from lockstep_engine.context import Context
+from lockstep_engine.context import Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace
@@ -36,6 +37,8 @@ def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
             traces = _traces(node, ref, keeps)
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
+            if isinstance(node, Weigh | Window):
+                keeps = False
             refs = tuple(one.ref for one in inputs)
             found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1)
         return found[node]
@@ -69,7 +72,15 @@ def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
                     TraceSpec(f"trace_{ref}_{place}", TraceKind.VALUES, node.keys, (str(argument),))
                     for place, argument in enumerate(arguments)
                 ]
+            collected = [call for call in node.aggregates if call.expression is not None]
+            if collected:
+                read = dict.fromkeys(name for call in collected for name in call.references)
+                rest = tuple(name for name in read if name not in node.keys)
+                traces.append(TraceSpec(f"trace_{ref}_rows", TraceKind.ROWS, node.keys, rest))
             return tuple(traces)
+        case Window():
+            rest = tuple(name for name in node.input.columns if name not in node.partition)
+            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.partition, rest),)
         case _:
             return ()
 
@@ -91,39 +102,36 @@ def _same_rows(node: Join) -> bool:
     )
 
 
-class Runner:
-    """Runs a plan as the only view of a circuit; traces are kept as Arrow tables between intervals,
-    one piece an interval."""
+def circuit_of(plan: Node, append_only: frozenset[str]) -> Circuit:
+    """A circuit with the plan as its only view, `root`."""
+    operators = operators_of(expand(plan), append_only)
+    return Circuit(tuple(operators), (OutboxSpec("root", operators[-1].ref, plan.columns),))
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: Node,
-        append_only: frozenset[str],
-        merges_traces: bool = False,
-    ) -> None:
+
+class Runner:
+    """Runs a circuit; traces are kept as Arrow tables between intervals, one piece an interval."""
+
+    def __init__(self, spark: SparkSession, circuit: Circuit, merges_traces: bool = False) -> None:
         self._spark = spark
         self._merges_traces = merges_traces
-        operators = operators_of(plan, append_only)
-        root = OutboxSpec("root", operators[-1].ref, plan.columns)
-        self._circuit = Circuit(tuple(operators), (root,))
+        self._circuit = circuit
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
         self._types: dict[Node, Any] = {}
-        self._empty: pa.Table | None = None
+        self._empty: dict[str, pa.Table] = {}
+        configure_session(spark, 2)
 
     def run(
         self, deltas: Mapping[str, DataFrame], interval: Interval, records: int, is_last: bool
-    ) -> pa.Table:
-        """The plan's delta over the steps of `interval`; state is kept unless this is the last.
+    ) -> Mapping[str, pa.Table]:
+        """Each view's delta over the steps of `interval`; state is kept unless this is the last.
 
         Steps of `deltas` and of the result are recorded ones. From the second interval on, sources
         without rows are silent, as they are where no step has a record of them.
         """
         first, last = interval
-        silent = (
-            () if self._empty is None else [name for name, rows in deltas.items() if rows.isEmpty()]
-        )
+        is_first = not self._empty
+        silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
         evaluated = evaluate_circuit(
             self._circuit,
             {
@@ -132,11 +140,12 @@ class Runner:
             },
             silent,
             self._trace,
-            Context(self._spark, records, 2, self._types),
+            Context(self._spark, records, 2, is_first, self._types),
         )
-        wanted = {} if is_last else dict(evaluated.appends)
-        if evaluated.outboxes:
-            wanted[""] = absolute_steps(evaluated.outboxes["root_changes"], first, last)
+        outboxes = {
+            table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
+        }
+        wanted = outboxes if is_last else {**evaluated.appends, **outboxes}
         try:
             with ThreadPoolExecutor(4) as pool:
                 tables = dict(
@@ -144,11 +153,15 @@ class Runner:
                 )
         finally:
             evaluated.release()
-        delta = tables.pop("", None)
+        deltas_of = {}
+        for outbox in self._circuit.outboxes:
+            delta = tables.pop(outbox.table, None)
+            if delta is not None:
+                self._empty[outbox.view] = delta.slice(0, 0)
+            deltas_of[outbox.view] = self._empty[outbox.view] if delta is None else delta
         for name, rows in tables.items():
             self._pieces.setdefault(name, []).append(rows)
-        self._empty = self._empty if delta is None else delta.slice(0, 0)
-        return self._empty if delta is None else delta
+        return deltas_of
 
     def _trace(self, table: str) -> DataFrame | None:
         pieces = self._pieces.get(table)

@@ -19,12 +19,17 @@ from lockstep.sql.nodes import (
     AggregateFunction,
     Expression,
     Filter,
+    Generate,
     Join,
+    JoinKind,
     Node,
     Project,
     Scan,
     TimeWindow,
     UnionAll,
+    Values,
+    Weigh,
+    Window,
 )
 from lockstep.zset import NAN, Row, ZSet
 
@@ -59,10 +64,27 @@ class Oracle:
                 result = inputs[0].flat_map(lambda row: _windows(node, row))
             case UnionAll():
                 result = sum(inputs, ZSet())
+            case Values():
+                rows_of = [[self._value(cell, {}) for cell in row] for row in node.rows]
+                result = ZSet((tuple(row), 1) for row in rows_of)
+            case Generate():
+                result = inputs[0].flat_map(
+                    lambda row: [
+                        (*row, *made)
+                        for made in self._value(node.generator, _named(node.input, row))
+                    ]
+                )
+            case Weigh():
+                result = ZSet(
+                    (row, weight * self._value(node.weight, _named(node.input, row)))
+                    for row, weight in inputs[0]
+                )
             case Join():
                 result = self._join(node, *inputs)
             case Aggregate():
-                result = _aggregate(node, inputs[0])
+                result = self._aggregate(node, inputs[0])
+            case Window():
+                result = self._window(node, inputs[0])
             case _:
                 assert_never(node)
         return result
@@ -77,27 +99,69 @@ class Oracle:
         return tuple(self._value(output.expression, named) for output in node.outputs)
 
     def _join(self, node: Join, left: ZSet, right: ZSet) -> ZSet:
-        pairs = left.join(right, _key(node.left, node.left_keys), _key(node.right, node.right_keys))
-        condition = node.condition
-        if condition is None:
-            return pairs
-        return pairs.filter(
-            lambda row: self._value(condition, dict(zip(node.columns, row, strict=True))) is True
+        pairs = [
+            (one, other, weight * times)
+            for one, weight in left
+            for other, times in right
+            if self._match(node, one, other)
+        ]
+        matched = {one for one, _, _ in pairs}
+        if node.kind is JoinKind.SEMI:
+            return left.filter(lambda row: row in matched)
+        if node.kind is JoinKind.ANTI:
+            return left.filter(lambda row: row not in matched)
+        result = [((*one, *other), weight) for one, other, weight in pairs]
+        if node.kind in (JoinKind.LEFT, JoinKind.FULL):
+            nulls = (None,) * len(node.right.columns)
+            result += [((*one, *nulls), weight) for one, weight in left if one not in matched]
+        if node.kind is JoinKind.FULL:
+            partners = {other for _, other, _ in pairs}
+            nulls = (None,) * len(node.left.columns)
+            result += [((*nulls, *one), weight) for one, weight in right if one not in partners]
+        return ZSet(result)
+
+    def _match(self, node: Join, left: Row, right: Row) -> bool:
+        one, other = _named(node.left, left), _named(node.right, right)
+        for a, b, null_safe in node.keys:
+            if one[a] != other[b] or (one[a] is None and not null_safe):
+                return False
+        return node.condition is None or self._value(node.condition, {**one, **other}) is True
+
+    def _aggregate(self, node: Aggregate, rows: ZSet) -> ZSet:
+        places = [node.input.columns.index(key) for key in node.keys]
+        groups = rows.group(lambda row: tuple(row[place] for place in places))
+        if not node.keys:
+            groups = {(): rows}
+        return ZSet(
+            ((*key, *(self._call(call, node.input, group) for call in node.aggregates)), 1)  # type: ignore[misc]
+            for key, group in groups.items()
         )
+
+    def _call(self, call: AggregateCall, node: Node, group: ZSet) -> Any:
+        if call.expression is None:
+            return _call(call, node, group)
+        return self._meanings[call.expression.text]({"rows": _copies(node, group)})
+
+    def _window(self, node: Window, rows: ZSet) -> ZSet:
+        """Each call's meaning is given the rows of the partition and the row itself."""
+        places = [node.input.columns.index(key) for key in node.partition]
+        result = []
+        for group in rows.group(lambda row: tuple(row[place] for place in places)).values():
+            copies = _copies(node.input, group)
+            for row, weight in group:
+                here = {"rows": copies, "row": _named(node.input, row)}
+                values = (self._meanings[f"{c.function.text} {c.over}"](here) for c in node.calls)
+                result.append(((*row, *values), weight))
+        return ZSet(result)
+
+
+def _copies(node: Node, rows: ZSet) -> list[Named]:
+    """Every copy of every row, by column."""
+    return [_named(node, row) for row, weight in rows for _ in range(weight)]
 
 
 def _named(node: Node, row: Row) -> Named:
     return dict(zip(node.columns, row, strict=True))
-
-
-def _key(node: Node, keys: Sequence[str]) -> Callable[[Row], Row | None]:
-    places = [node.columns.index(key) for key in keys]
-
-    def key(row: Row) -> Row | None:
-        values = tuple(row[place] for place in places)
-        return None if None in values else values
-
-    return key
 
 
 def _windows(node: TimeWindow, row: Row) -> Iterator[Row]:
@@ -117,17 +181,6 @@ def _seconds(interval: str) -> int:
     number, unit = interval.split()
     assert unit == "seconds", interval
     return int(number)
-
-
-def _aggregate(node: Aggregate, rows: ZSet) -> ZSet:
-    places = [node.input.columns.index(key) for key in node.keys]
-    groups = rows.group(lambda row: tuple(row[place] for place in places))
-    if not node.keys:
-        groups = {(): rows}
-    return ZSet(
-        ((*key, *(_call(call, node.input, group) for call in node.aggregates)), 1)  # type: ignore[misc]
-        for key, group in groups.items()
-    )
 
 
 def _call(call: AggregateCall, node: Node, group: ZSet) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 from random import Random
 from typing import Any
 
@@ -19,13 +21,19 @@ from lockstep.sql.nodes import (
     AggregateFunction,
     Expression,
     Filter,
+    Generate,
     Join,
+    JoinKind,
     Node,
     Output,
     Project,
     Scan,
+    SortKey,
     TimeWindow,
     UnionAll,
+    Weigh,
+    Window,
+    WindowCall,
 )
 
 SPARK_TYPES = {
@@ -89,7 +97,11 @@ class PlanMaker:
             self._aggregate,
             self._aggregate,
             self._aggregate,
+            self._time_window,
             self._window,
+            self._window,
+            self._generate,
+            self._weigh,
         ]
         return self._random.choice(makers)(depth - 1)
 
@@ -214,10 +226,22 @@ class PlanMaker:
                 (a, b),
                 lambda row: None not in (row[a], row[b]) and row[a] <= row[b],
             )
+        kind = self._random.choice([JoinKind.INNER, JoinKind.INNER, *JoinKind])
+        if kind is JoinKind.FULL:
+            # a right row alone would have no case
+            kind = JoinKind.LEFT
+        null_safe = tuple(self._random.random() < 0.3 for _ in keys)
         node = Join(
-            left.node, right.node, tuple(a for a, _ in keys), tuple(b for _, b in keys), condition
+            left.node,
+            right.node,
+            tuple(a for a, _ in keys),
+            tuple(b for _, b in keys),
+            condition,
+            kind,
+            null_safe,
         )
-        return Relation(node, {**left.kinds, **right.kinds}, left.case)
+        kinds = {**left.kinds, **right.kinds} if kind.shows_right else left.kinds
+        return Relation(node, kinds, left.case)
 
     def _aggregate(self, depth: int) -> Relation:
         below = self.relation(depth)
@@ -238,7 +262,10 @@ class PlanMaker:
         return Relation(node, kinds, below.case)
 
     def _call(self, name: str, below: Relation) -> tuple[AggregateCall, str]:
-        function = self._random.choice(list(AggregateFunction))
+        if self._random.random() < 0.25 and below.of_kind("long"):
+            return self._collected(name, self._random.choice(below.of_kind("long")))
+        plain = [one for one in AggregateFunction if one is not AggregateFunction.COLLECTED]
+        function = self._random.choice(plain)
         summed = below.of_kind(*SUMMED)
         if function in (AggregateFunction.SUM, AggregateFunction.AVG) and summed:
             argument = self._random.choice(summed)
@@ -254,7 +281,7 @@ class PlanMaker:
         counted = self._random.choice([None, *below.others])
         return AggregateCall(name, AggregateFunction.COUNT, counted), "long"
 
-    def _window(self, depth: int) -> Relation:
+    def _time_window(self, depth: int) -> Relation:
         below = self.relation(depth)
         times = below.of_kind("time")
         if not times:
@@ -263,3 +290,115 @@ class PlanMaker:
         name = self._fresh("w")
         node = TimeWindow(below.node, name, self._random.choice(times), "4 seconds", slide)
         return Relation(node, {**below.kinds, name: "window"}, below.case)
+
+    def _collected(self, name: str, column: str) -> tuple[AggregateCall, str]:
+        """An aggregate that is computed anew from the rows of the group."""
+
+        def values(here: Mapping[str, Any]) -> list[int]:
+            return sorted(row[column] for row in here["rows"] if row[column] is not None)
+
+        def middle(here: Mapping[str, Any]) -> float | None:
+            found = values(here)
+            if not found:
+                return None
+            low, high = found[(len(found) - 1) // 2], found[len(found) // 2]
+            return float(low) if low == high else low + (high - low) * 0.5
+
+        def joined(here: Mapping[str, Any]) -> str:
+            return ",".join(sorted(map(str, values(here))))
+
+        def odd(here: Mapping[str, Any]) -> int | None:
+            return reduce(xor, values(here)) if values(here) else None
+
+        text, kind, meaning = self._random.choice(
+            [
+                (f"median(`{column}`)", "middle", middle),
+                (f"array_join(array_sort(collect_list(string(`{column}`))), ',')", "list", joined),
+                (f"bit_xor(`{column}`)", "long", odd),
+            ]
+        )
+        call = AggregateCall(
+            name,
+            AggregateFunction.COLLECTED,
+            None,
+            self._meaning(text, (column,), meaning),
+            "''" if kind == "list" else "NULL",
+        )
+        return call, kind
+
+    def _window(self, depth: int) -> Relation:
+        """Functions that do not ask which of two equal rows comes first."""
+        below = self.relation(depth)
+        longs = below.of_kind("long")
+        if not longs:
+            return below
+        ordered, summed = self._random.choice(longs), self._random.choice(longs)
+        key = SortKey(Expression.column(ordered), self._random.random() < 0.5, True)
+        partition = [below.case]
+        partition += self._random.sample(below.others, self._random.choice([0, 0, 1]))
+        calls, kinds = [], {**below.kinds}
+        for _ in range(self._random.randint(1, 2)):
+            name = self._fresh("o")
+            calls.append(self._window_call(name, ordered, summed, key))
+            kinds[name] = "int" if calls[-1].function.text == "rank()" else "long"
+        return Relation(Window(below.node, tuple(partition), tuple(calls)), kinds, below.case)
+
+    def _window_call(self, name: str, ordered: str, summed: str, key: SortKey) -> WindowCall:
+        sign = -1 if key.descending else 1
+
+        def rank(value: int | None) -> tuple[bool, int]:
+            # nulls are first in either direction
+            return (value is not None, sign * (value or 0))
+
+        def before(here: Mapping[str, Any], peers: bool) -> list[Any]:
+            own = rank(here["row"][ordered])
+            return [
+                row[summed]
+                for row in here["rows"]
+                if rank(row[ordered]) < own or (peers and rank(row[ordered]) == own)
+            ]
+
+        def counted(here: Mapping[str, Any]) -> int:
+            return sum(value is not None for value in before(here, True))
+
+        def greatest(here: Mapping[str, Any]) -> int | None:
+            found = [row[summed] for row in here["rows"] if row[summed] is not None]
+            return max(found, default=None)
+
+        function, order, meaning = self._random.choice(
+            [
+                (Expression("rank()"), (key,), lambda h: len(before(h, False)) + 1),
+                (Expression(f"count(`{summed}`)", (summed,)), (key,), counted),
+                (Expression(f"max(`{summed}`)", (summed,)), (), greatest),
+            ]
+        )
+        call = WindowCall(name, function, order)
+        self.meanings[f"{function.text} {call.over}"] = meaning
+        return call
+
+    def _generate(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        longs = below.of_kind("long")
+        if not longs:
+            return below
+        column, name = self._random.choice(longs), self._fresh("g")
+        generator = self._meaning(
+            f"explode(CASE WHEN `{column}` > 0 THEN array(`{column}`, 1L) END)",
+            (column,),
+            lambda row: [(row[column],), (1,)] if (row[column] or 0) > 0 else [],
+        )
+        node = Generate(below.node, generator, (name,))
+        return Relation(node, {**below.kinds, name: "long"}, below.case)
+
+    def _weigh(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        longs = below.of_kind("long")
+        if not longs:
+            return below
+        column = self._random.choice(longs)
+        weight = self._meaning(
+            f"CASE WHEN `{column}` > 0 THEN 2 ELSE coalesce(`{column}`, 1L) * 0 END",
+            (column,),
+            lambda row: 2 if (row[column] or 0) > 0 else 0,
+        )
+        return Relation(Weigh(below.node, weight), below.kinds, below.case)

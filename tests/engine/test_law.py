@@ -13,13 +13,13 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from intervals import Interval, Runner, as_frame, changes_of, up_to
+from intervals import Interval, Runner, as_frame, changes_of, circuit_of, up_to
 from oracle import Oracle
 from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
 from streams import Change, as_table, random_changes
 
-from lockstep.sql.nodes import Aggregate, Node
+from lockstep.sql.nodes import Aggregate, Node, Window
 from lockstep.zset import ZSet
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ def emitted(
 ) -> list[Change]:
     """All that the plan emits, interval by interval."""
     append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
-    runner = Runner(spark, plan, append_only, merges_traces)
+    runner = Runner(spark, circuit_of(plan, append_only), merges_traces)
     found: list[Change] = []
     for interval in intervals:
         deltas = {
@@ -58,7 +58,8 @@ def emitted(
             )
             for prefix, of in changes.items()
         }
-        delta = changes_of(runner.run(deltas, interval, records, interval is intervals[-1]))
+        tables = runner.run(deltas, interval, records, interval is intervals[-1])
+        delta = changes_of(tables["root"])
         assert all(interval[0] <= step <= interval[1] for _, _, step in delta)
         found.extend(delta)
     return found
@@ -89,7 +90,7 @@ def check_law(spark: SparkSession, seed: int) -> None:
         # A source without a record is known to be empty before anything runs.
         changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
     found = emitted(spark, plan, changes, intervals, records, merges_traces)
-    if isinstance(plan, Aggregate):
+    if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
     oracle = Oracle(maker.meanings)
     for step in range(steps[0], steps[1] + 1):

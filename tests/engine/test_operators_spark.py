@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from intervals import Interval, Runner, changes_of, operators_of, up_to
+from intervals import Interval, Runner, changes_of, circuit_of, operators_of, up_to
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -108,14 +108,16 @@ def run(
     merges_traces: bool = False,
 ) -> pa.Table:
     """All that the plan emits on source `t`, which may retract."""
-    runner = Runner(spark, plan, frozenset(), merges_traces)
+    runner = Runner(spark, circuit_of(plan, frozenset()), merges_traces)
     everything = {**types, "_weight": "bigint", "_step": "bigint"}
     tables = []
     for first, last in intervals:
         rows = [(*row, weight, step) for row, weight, step in changes if first <= step <= last]
         delta = frame(spark, rows, everything)
         tables.append(
-            runner.run({"t": delta}, (first, last), len(rows), (first, last) == intervals[-1])
+            runner.run({"t": delta}, (first, last), len(rows), (first, last) == intervals[-1])[
+                "root"
+            ]
         )
     return pa.concat_tables(tables)
 

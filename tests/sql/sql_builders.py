@@ -19,11 +19,16 @@ from lockstep.sql.nodes import (
     Aggregate,
     Expression,
     Filter,
+    Generate,
     Join,
+    JoinKind,
     Node,
     Scan,
     TimeWindow,
     UnionAll,
+    Values,
+    Weigh,
+    Window,
 )
 from lockstep.sql.nodes import Project as Projection
 from lockstep.sql.parse import Environment, lower_query
@@ -104,11 +109,21 @@ def outline(node: Node, depth: int = 0) -> str:
         case UnionAll():
             text = "union all"
         case Join():
-            keys = zip(node.left_keys, node.right_keys, strict=True)
-            text = f"join [{', '.join(f'{a} = {b}' for a, b in keys)}]"
+            keys = ", ".join(f"{a} {'<=>' if same else '='} {b}" for a, b, same in node.keys)
+            kind = "" if node.kind is JoinKind.INNER else f"{node.kind.value} "
+            text = f"{kind}join [{keys}]"
             text += f" where {node.condition.text}" if node.condition else ""
+        case Values():
+            text = f"values [{', '.join(node.columns)}] of {len(node.rows)} rows"
+        case Generate():
+            text = f"generate [{', '.join(node.names)}] = {node.generator.text}"
+        case Weigh():
+            text = f"weigh by {node.weight.text}"
+        case Window():
+            calls = (f"{c.name} = {c.function.text} ({c.over})" for c in node.calls)
+            text = f"window [{', '.join(node.partition)}] [{', '.join(calls)}]"
         case Aggregate():
-            calls = (f"{c.name} = {c.function.value}({c.argument or '*'})" for c in node.aggregates)
+            calls = (f"{c.name} = {c.text}" for c in node.aggregates)
             text = f"aggregate [{', '.join(node.keys)}] [{', '.join(calls)}]"
     lines = ["  " * depth + text, *(outline(child, depth + 1) for child in node.inputs)]
     return "\n".join(lines)
@@ -124,6 +139,7 @@ class Dialect:
     quote: Callable[[str], str]
     expression: Callable[[Expression], str]
     window: Callable[[TimeWindow, str], str]
+    null_safe: str
 
 
 def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
@@ -144,11 +160,24 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
         case UnionAll():
             text = " UNION ALL ".join(f"SELECT * FROM {one}" for one in inputs)
         case Join():
-            pairs = zip(node.left_keys, node.right_keys, strict=True)
-            tests = [f"{q(a)} = {q(b)}" for a, b in pairs]
+            tests = [f"{q(a)} {d.null_safe if same else '='} {q(b)}" for a, b, same in node.keys]
             if node.condition is not None:
                 tests.append(f"({d.expression(node.condition)})")
-            text = f"SELECT * FROM {inputs[0]} JOIN {inputs[1]} ON {' AND '.join(tests) or 'true'}"
+            join = f"{node.kind.value} JOIN {inputs[1]} ON {' AND '.join(tests) or 'true'}"
+            text = f"SELECT * FROM {inputs[0]} {join}"
+        case Values():
+            rows = ", ".join(f"({', '.join(map(d.expression, row))})" for row in node.rows)
+            text = f"SELECT * FROM (VALUES {rows}) AS w ({', '.join(map(q, node.columns))})"
+        case Window():
+            by = f"PARTITION BY {', '.join(map(q, node.partition))} " if node.partition else ""
+            values = (
+                f"{d.expression(c.function)} OVER ({by}{c.over.replace('`', q('').strip()[0])}) "
+                f"AS {q(c.name)}"
+                for c in node.calls
+            )
+            text = f"SELECT *, {', '.join(values)} FROM {inputs[0]}"
+        case Generate() | Weigh():
+            raise NotImplementedError("DuckDB and Spark have no one text for these")
         case Aggregate():
             calls = (
                 f"{c.function.value}({q(c.argument) if c.argument else '*'}) AS {q(c.name)}"
@@ -179,8 +208,8 @@ def _spark_window(node: TimeWindow, below: str) -> str:
     return f"SELECT *, {call} AS `{node.name}` FROM {below}"
 
 
-DUCKDB = Dialect('"{}"'.format, _duckdb_expression, _duckdb_window)
-SPARK = Dialect("`{}`".format, lambda expression: expression.text, _spark_window)
+DUCKDB = Dialect('"{}"'.format, _duckdb_expression, _duckdb_window, "IS NOT DISTINCT FROM")
+SPARK = Dialect("`{}`".format, lambda expression: expression.text, _spark_window, "<=>")
 
 
 _TYPES = {"STRING": "VARCHAR"}

@@ -8,6 +8,7 @@ from sql_corpus import QUERIES
 
 from lockstep.sql.duckdb_text import duckdb_statements, to_duckdb
 from lockstep.sql.incremental import build_circuit
+from lockstep.sql.nodes import Aggregate
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -75,6 +76,6 @@ def test_equal_subqueries_are_one_operator() -> None:
         )
     )
     aggregates = [
-        outline(o.node).splitlines()[0] for o in circuit.operators if hasattr(o.node, "keys")
+        outline(o.node).splitlines()[0] for o in circuit.operators if isinstance(o.node, Aggregate)
     ]
     assert aggregates == ["aggregate [a] [count = count(*)]", "aggregate [] [max_n = max(n)]"]

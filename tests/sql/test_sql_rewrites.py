@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -10,21 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_builders import bag, check_golden, outline, plan_sql, raw_plan
 
-from lockstep.sql import rewrites
-from lockstep.sql.expressions import conjuncts, equality, substitute
+from lockstep.sql import join_rewrites, rewrites
+from lockstep.sql.expressions import conjuncts, equality, rejects_nulls, substitute
 from lockstep.sql.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
     Expression,
     Filter,
+    Generate,
     Join,
+    JoinKind,
     Node,
     Output,
     Project,
     Scan,
+    SortKey,
     TimeWindow,
     UnionAll,
+    Weigh,
+    Window,
+    WindowCall,
 )
 from lockstep.sql.pruning import prune
 
@@ -53,7 +60,10 @@ def select(node: Node, **outputs: str) -> Project:
 
 
 AB = Join(T, U, (), ())
+MIXED = "`a` > 1 AND `d` > 1 AND `b` > `d`"
+LEFT = Join(T, U, ("a",), ("x",), kind=JoinKind.LEFT)
 COUNT = AggregateCall("n", AggregateFunction.COUNT, None)
+FIRST = WindowCall("r", Expression("row_number()"), (SortKey(Expression("`b`", ("b",))),))
 
 RULES: dict[str, tuple[Node, ...]] = {
     "split_filters": (
@@ -67,6 +77,15 @@ RULES: dict[str, tuple[Node, ...]] = {
     "filter_below_time_window": (
         where(TimeWindow(T, "w", "b", "10 seconds", "5 seconds"), "`a` > 1", "a"),
         where(TimeWindow(T, "w", "b", "10 seconds", "5 seconds"), "`w`.start > `b`", "w", "b"),
+    ),
+    "filter_below_generate": (
+        where(Generate(T, Expression("explode(array(`a`))", ("a",)), ("e",)), "`b` > 1", "b"),
+        where(Generate(T, Expression("explode(array(`a`))", ("a",)), ("e",)), "`e` > 1", "e"),
+    ),
+    "filter_below_weigh": (where(Weigh(T, Expression("-1")), "`a` > 1", "a"),),
+    "filter_below_window": (
+        where(Window(T, ("a",), (FIRST,)), "`a` > 1", "a"),
+        where(Window(T, ("a",), (FIRST,)), "`b` > 1", "b"),
     ),
     "filter_below_aggregate": (
         where(Aggregate(T, ("a",), (COUNT,)), "`a` > 1", "a"),
@@ -84,6 +103,42 @@ RULES: dict[str, tuple[Node, ...]] = {
         where(AB, "(`x` = `a`)", "a", "x"),
         where(AB, "`a` + `x` = 3", "a", "x"),
         where(AB, "`a` = `b`", "a", "b"),
+    ),
+    "outer_to_inner": (
+        where(LEFT, "`x` > 1", "x"),
+        where(LEFT, "`x` IS NULL AND `a` > 1", "x", "a"),
+        where(replace(LEFT, kind=JoinKind.FULL), "`x` > 1", "x"),
+        where(replace(LEFT, kind=JoinKind.FULL), "`a` > 1", "a"),
+        where(replace(LEFT, kind=JoinKind.FULL), "`a` > `x`", "a", "x"),
+    ),
+    "condition_into_side": tuple(
+        replace(
+            AB,
+            kind=kind,
+            condition=Expression("`a` > 1 AND `d` > 1 AND `b` > `d`", ("a", "d", "b")),
+        )
+        for kind in JoinKind
+    ),
+    "condition_to_join_keys": (
+        replace(
+            AB,
+            kind=JoinKind.LEFT,
+            condition=Expression("`b` > `d` AND `a` = `x`", ("b", "d", "a", "x")),
+        ),
+        replace(AB, kind=JoinKind.SEMI, condition=Expression("`a` + 1 <=> `x`", ("a", "x"))),
+    ),
+    "semi_below_project": (
+        Join(select(T, k="`a`", s="`a` + `b`"), U, ("k",), ("x",), kind=JoinKind.ANTI),
+        Join(select(T, k="`a`", s="`a` + `b`"), U, ("s",), ("x",), kind=JoinKind.SEMI),
+    ),
+    "semi_below_inner": (
+        Join(AB, Scan("v", ("d_1", "f")), ("a",), ("f",), kind=JoinKind.SEMI),
+        Join(AB, Scan("v", ("d_1", "f")), ("d",), ("f",), kind=JoinKind.ANTI),
+        Join(LEFT, Scan("v", ("d_1", "f")), ("d",), ("f",), kind=JoinKind.ANTI),
+    ),
+    "distinct_below_semi": (
+        Join(T, Aggregate(U, ("x", "d"), ()), ("a",), ("x",), kind=JoinKind.SEMI),
+        Join(T, Aggregate(U, ("x",), ()), ("a",), ("x",), kind=JoinKind.SEMI),
     ),
     "connect_cross_joins": (
         Join(AB, Scan("v", ("d_1", "f")), ("a",), ("d_1",)),
@@ -117,7 +172,7 @@ def test_every_rule_is_shown() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule(name: str) -> None:
-    rule = getattr(rewrites, name)
+    rule = getattr(rewrites, name, None) or getattr(join_rewrites, name)
     parts = []
     for node in RULES[name]:
         after = rewrites.everywhere(rule, node)
@@ -154,12 +209,28 @@ def test_conjuncts_are_those_of_the_top() -> None:
     assert texts == ["`a` BETWEEN 1 AND 2", "NOT (`b` AND `c`)"]
 
 
-def test_equality_is_not_null_safe_equality() -> None:
-    assert equality(Expression("`a` <=> `b`")) is None
-    assert equality(Expression("((`a` = `b`))")) == (
-        Expression("`a`", ("a",)),
-        Expression("`b`", ("b",)),
-    )
+def test_equality_knows_null_safe_equality() -> None:
+    sides = (Expression("`a`", ("a",)), Expression("`b`", ("b",)))
+    assert equality(Expression("`a` <=> `b`")) == (*sides, True)
+    assert equality(Expression("((`a` = `b`))")) == (*sides, False)
+    assert equality(Expression("`a` < `b`")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("`a` + 1 > `b`", {"a", "b"}),
+        ("coalesce(`a`, 0) > `b`", {"b"}),
+        ("`a` IS NOT NULL", {"a"}),
+        ("`a` IS NULL", set()),
+        ("`a` <=> `b`", set()),
+        ("`a` > 1 OR `b` > 1", set()),
+        ("`a` BETWEEN 1 AND `b`", {"a", "b"}),
+        ("NOT `a` = 1", set()),
+    ],
+)
+def test_null_rejection(text: str, names: set[str]) -> None:
+    assert rejects_nulls(Expression(text)) == names
 
 
 def test_substitution_knows_literals_fields_and_signs() -> None:
@@ -264,7 +335,12 @@ def _joins(draw: st.DrawFn, below: Node, depth: int) -> Node:
     if set(renamed.columns) & set(below.columns):
         return below
     columns = (*below.columns, *renamed.columns)
-    return Filter(Join(below, renamed, (), ()), draw(_predicate(columns)))
+    kind = draw(st.sampled_from(JoinKind))
+    predicate = draw(_predicate(columns))
+    if kind is JoinKind.INNER:
+        return Filter(Join(below, renamed, (), ()), predicate)
+    join = Join(below, renamed, (), (), predicate, kind)
+    return Filter(join, draw(_predicate(join.columns))) if draw(st.booleans()) else join
 
 
 _ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), min_size=0, max_size=6)

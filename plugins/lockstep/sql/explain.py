@@ -12,12 +12,17 @@ from lockstep.sql.nodes import (
     Aggregate,
     AggregateCall,
     Filter,
+    Generate,
     Join,
     Node,
     Output,
     Scan,
     TimeWindow,
     UnionAll,
+    Values,
+    Weigh,
+    Window,
+    WindowCall,
 )
 from lockstep.sql.nodes import Project as Projection
 
@@ -148,6 +153,14 @@ def _detail(operator: Operator) -> str:
             text = f"{node.name} = {node.size}{every} of {node.timestamp}"
         case UnionAll():
             text = f"[{', '.join(node.columns)}]"
+        case Values():
+            text = f"[{', '.join(node.columns)}] {_rows(node)}"
+        case Generate():
+            text = f"{', '.join(node.names)} = {node.generator.text}"
+        case Weigh():
+            text = f"by {node.weight.text}"
+        case Window():
+            text = _window(node)
         case Join():
             text = _join(node)
         case Aggregate():
@@ -164,13 +177,27 @@ def _output(output: Output) -> str:
 
 
 def _join(node: Join) -> str:
-    keys = " and ".join(f"{a} = {b}" for a, b in zip(node.left_keys, node.right_keys, strict=True))
+    keys = " and ".join(f"{a} {'<=>' if same else '='} {b}" for a, b, same in node.keys)
     condition = f"where {node.condition.text}" if node.condition is not None else ""
     return " ".join(filter(None, (f"on {keys}" if keys else "", condition)))
 
 
 def _call(call: AggregateCall) -> str:
-    return f"{call.name} = {call.function.value}({call.argument or '*'})"
+    return f"{call.name} = {call.text}"
+
+
+def _rows(node: Values) -> str:
+    return ", ".join(f"({', '.join(cell.text for cell in row)})" for row in node.rows)
+
+
+def _window(node: Window) -> str:
+    by = f"by {', '.join(node.partition)}" if node.partition else "over all rows"
+    return f"{by}: {', '.join(map(_window_call, node.calls))}"
+
+
+def _window_call(call: WindowCall) -> str:
+    over = f" ({call.over})" if call.over else ""
+    return f"{call.name} = {call.function.text}{over}"
 
 
 def _trace_text(trace: TraceSpec) -> str:

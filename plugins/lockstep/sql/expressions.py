@@ -9,13 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from sqlglot import exp
 
 from lockstep.sql.nodes import Expression
 from lockstep.sql.syntax import SourceText
 
-__all__ = ["all_of", "conjuncts", "equality", "is_trivial", "occurrences", "substitute"]
+__all__ = [
+    "all_of",
+    "conjuncts",
+    "equality",
+    "is_null",
+    "is_trivial",
+    "occurrences",
+    "rejects_nulls",
+    "substitute",
+]
 
 _WORDS = re.compile(
     r"""[rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*"
@@ -89,16 +99,58 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 
 @lru_cache(maxsize=4096)
-def equality(expression: Expression) -> tuple[Expression, Expression] | None:
-    """The two sides of `a = b`; None for anything else."""
+def equality(expression: Expression) -> tuple[Expression, Expression, bool] | None:
+    """The two sides of `a = b` or `a <=> b`, and whether null equals null; None for anything else."""
     source = SourceText("", expression.text)
-    node = source.parse(source.tokens, "an expression")
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if type(node) is not exp.EQ:
+    node = _without_parentheses(source.parse(source.tokens, "an expression"))
+    if type(node) not in (exp.EQ, exp.NullSafeEQ):
         return None
     left, right = (source.render(side, lambda _: None) for side in (node.this, node.expression))
-    return _from_text(left), _from_text(right)
+    return _from_text(left), _from_text(right), type(node) is exp.NullSafeEQ
+
+
+def _without_parentheses(node: Any) -> Any:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+_STRICT = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren, exp.Cast),
+    *(exp.Column, exp.Identifier, exp.Literal, exp.DataType, exp.DataTypeParam, exp.Boolean),
+    exp.Null,
+)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between)
+
+
+def _is_strict(node: Any) -> bool:
+    """True for an expression that is null as soon as one part of it is."""
+    return all(isinstance(part, _STRICT) for part in node.walk())
+
+
+@lru_cache(maxsize=4096)
+def is_null(expression: Expression) -> bool:
+    """True for an expression that reads nothing and is null: `0.2 * NULL`."""
+    source = SourceText("", expression.text)
+    node = source.parse(source.tokens, "an expression")
+    return _is_strict(node) and node.find(exp.Null) is not None
+
+
+@lru_cache(maxsize=4096)
+def rejects_nulls(expression: Expression) -> frozenset[str]:
+    """Columns that are not null in any row for which the condition is true."""
+    source = SourceText("", expression.text)
+    node = _without_parentheses(source.parse(source.tokens, "an expression"))
+    if isinstance(node, exp.Not) and isinstance(_without_parentheses(node.this), exp.Is):
+        parts = [_without_parentheses(node.this).this]
+    elif isinstance(node, _COMPARISONS):
+        parts = [part for part in node.args.values() if isinstance(part, exp.Expr)]
+    elif isinstance(node, exp.Column):
+        parts = [node]
+    else:
+        return frozenset()
+    read = (_from_text(source.render(part, lambda _: None)) for part in parts if _is_strict(part))
+    return frozenset(name for one in read for name in one.references)
 
 
 def all_of(predicates: Iterable[Expression]) -> Expression:

@@ -13,10 +13,14 @@ from lockstep.sql.syntax import SourceText, children
 
 __all__ = [
     "AGGREGATES",
+    "COLLECTED",
+    "GENERATORS",
+    "bare_call",
     "check_supported",
     "contains_aggregate",
     "function_name",
     "is_aggregate",
+    "is_generator",
     "is_window",
     "refuse",
 ]
@@ -29,6 +33,9 @@ AGGREGATES: Mapping[str, AggregateFunction] = {
     "mean": AggregateFunction.AVG,
     "min": AggregateFunction.MIN,
     "max": AggregateFunction.MAX,
+    # Spark's own definition: of booleans false is the least
+    **dict.fromkeys(("every", "bool_and"), AggregateFunction.MIN),
+    **dict.fromkeys(("any", "some", "bool_or"), AggregateFunction.MAX),
 }
 
 _TIME_COLUMN = "use a timestamp column of the source; the time of a step is not a row's time"
@@ -68,34 +75,30 @@ _NOT_DETERMINISTIC: Mapping[str, str] = {
     ),
 }
 
-_FIVE = "write it with count, sum, avg, min or max"
-_OTHER_AGGREGATES = frozenset(
-    {
-        *("any", "any_value", "some", "every", "bool_and", "bool_or", "bit_and", "bit_or"),
-        *("bit_xor", "approx_count_distinct", "approx_percentile", "percentile"),
-        *("percentile_approx", "percentile_cont", "percentile_disc", "median", "mode"),
-        *("collect_list", "collect_set", "array_agg", "listagg", "string_agg", "first"),
-        *("first_value", "last", "last_value", "max_by", "min_by", "std", "stddev"),
-        *("stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop"),
-        *("covar_samp", "skewness", "kurtosis", "regr_avgx", "regr_avgy", "regr_count"),
-        *("regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy"),
-        *("histogram_numeric", "count_min_sketch", "hll_sketch_agg", "hll_union_agg"),
-        *("try_sum", "try_avg", "product", "grouping", "grouping_id", "bitmap_construct_agg"),
-        "bitmap_or_agg",
-    }
-)
-_RANKING = frozenset(
-    {
-        *("row_number", "rank", "dense_rank", "percent_rank", "ntile", "cume_dist", "lag"),
-        *("lead", "nth_value"),
-    }
-)
-_GENERATORS = frozenset(
-    {
-        *("explode", "explode_outer", "posexplode", "posexplode_outer", "inline"),
-        *("inline_outer", "stack", "json_tuple"),
-    }
-)
+COLLECTED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("any_value", "first", "first_value", "last", "last_value", "max_by", "min_by"),
+            *("bit_and", "bit_or", "bit_xor", "mode", "median", "percentile", "percentile_cont"),
+            *("percentile_disc", "approx_percentile", "percentile_approx", "listagg", "string_agg"),
+            *("std", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"),
+            *("corr", "covar_pop", "covar_samp", "skewness", "kurtosis", "histogram_numeric"),
+            *("regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx"),
+            *("regr_sxy", "regr_syy", "try_sum", "try_avg", "product", "count_min_sketch"),
+            *("hll_sketch_agg", "hll_union_agg", "bitmap_construct_agg", "bitmap_or_agg"),
+        ),
+        "NULL",
+    ),
+    **dict.fromkeys(("approx_count_distinct", "regr_count"), "0L"),
+    **dict.fromkeys(("collect_list", "collect_set", "array_agg"), "array()"),
+}
+"""Aggregates that are computed anew for the groups that changed, with what each is of no rows."""
+GENERATORS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("explode", "explode_outer"), ("col",)),
+    **dict.fromkeys(("posexplode", "posexplode_outer"), ("pos", "col")),
+    **dict.fromkeys(("inline", "inline_outer", "stack", "json_tuple"), ()),
+}
+"""Functions that make rows, with the names of their columns; () where the arguments decide."""
 
 
 def function_name(node: Any) -> str:
@@ -111,11 +114,22 @@ def is_window(node: Any) -> bool:
     return function_name(node) == "window"
 
 
+def bare_call(node: Any) -> Any:
+    """An aggregate's call without FILTER, WITHIN GROUP and IGNORE NULLS around it."""
+    while isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        node = node.this
+    return node
+
+
 def is_aggregate(node: Any) -> bool:
-    """True for an aggregate call that is maintained, with or without FILTER."""
-    if isinstance(node, exp.Filter):
-        return is_aggregate(node.this)
-    return function_name(node) in AGGREGATES
+    """True for a call of an aggregate function, with all that can follow it but OVER."""
+    name = function_name(bare_call(node))
+    return name in AGGREGATES or name in COLLECTED
+
+
+def is_generator(node: Any) -> bool:
+    """True for a function that makes rows."""
+    return function_name(node) in GENERATORS
 
 
 def refuse(source: SourceText, node: Any, what: str, instead: str) -> NotSupported:
@@ -134,36 +148,25 @@ def _excerpt(source: SourceText, node: Any) -> str:
 
 
 def contains_aggregate(node: Any) -> bool:
-    """True where an aggregate of this SELECT stands in the expression, not one of a subquery."""
+    """True where an aggregate of this SELECT stands in the expression, not one of a subquery, and not
+    one that is a window function."""
     if isinstance(node, exp.Query):
         return False
+    if isinstance(node, exp.Window):
+        inside = [*children(bare_call(node.this)), *(node.args.get("partition_by") or [])]
+        inside += [node.args["order"]] if node.args.get("order") is not None else []
+        return any(map(contains_aggregate, inside))
     return is_aggregate(node) or any(map(contains_aggregate, children(node)))
 
 
 def check_supported(source: SourceText, node: Any) -> None:
-    """Walk an expression; raises NotSupported at the first part that has no incremental form."""
+    """Walk an expression; raises NotSupported at the first part that has no incremental form.
+
+    Subqueries are not entered: they are checked where they are lowered.
+    """
     match node:
-        case exp.Window():
-            raise refuse(
-                source,
-                node,
-                "a window function (OVER)",
-                "group and join: for the newest or largest row of a key, join with its max()",
-            )
-        case exp.Exists() | exp.Subquery() | exp.Query():
-            raise refuse(
-                source,
-                node,
-                "a subquery inside an expression",
-                "write it as a view or a subquery in FROM, and join with it",
-            )
-        case exp.In() if node.args.get("query") is not None:
-            raise refuse(
-                source,
-                node,
-                "IN with a subquery",
-                "join with SELECT DISTINCT of the subquery's column",
-            )
+        case exp.Query():
+            return
         case exp.CurrentDate() | exp.CurrentTimestamp():
             raise refuse(source, node, "a function of the clock", _TIME_COLUMN)
         case exp.CurrentUser() | exp.SessionUser() | exp.CurrentRole():
@@ -188,16 +191,6 @@ def _check_function(source: SourceText, node: Any) -> None:
         )
     if name == "unix_timestamp" and not node.expressions:
         raise refuse(source, node, "unix_timestamp() without an argument", _TIME_COLUMN)
-    if name in _OTHER_AGGREGATES:
-        raise refuse(source, node, f"the aggregate {name}", _FIVE)
-    if name in _RANKING:
-        raise refuse(
-            source, node, f"the window function {name}", "join with min() or max() of the key"
-        )
-    if name in _GENERATORS:
-        raise refuse(
-            source, node, f"the generator {name}", "take the elements by index: `items[0]`"
-        )
     if name == "session_window":
         raise refuse(
             source, node, "session_window", "use window(ts, size) or window(ts, size, slide)"

@@ -27,11 +27,16 @@ from lockstep.sql.nodes import (
     Aggregate,
     Expression,
     Filter,
+    Generate,
     Join,
+    JoinKind,
     Node,
     Scan,
     TimeWindow,
     UnionAll,
+    Values,
+    Weigh,
+    Window,
 )
 from lockstep.sql.nodes import Project as Projection
 
@@ -66,10 +71,18 @@ def build_circuit(project: Project) -> Circuit:
 
 
 def _cost(node: Node) -> Cost:
-    """All operators of today look up only the keys of the change; a product has no key."""
-    if isinstance(node, Join) and not node.left_keys:
-        return Cost.STATE
-    return Cost.CHANGE
+    """Operators look up only the keys of the change; a product has no key, nor has a window over all
+    rows, nor an aggregate over all rows that is computed anew."""
+    match node:
+        case Join():
+            return Cost.CHANGE if node.left_keys else Cost.STATE
+        case Window():
+            return Cost.CHANGE if node.partition else Cost.STATE
+        case Aggregate():
+            is_anew = any(call.expression is not None for call in node.aggregates)
+            return Cost.STATE if is_anew and not node.keys else Cost.CHANGE
+        case _:
+            return Cost.CHANGE
 
 
 class _Builder:
@@ -101,6 +114,8 @@ class _Builder:
             case Aggregate():
                 # A group that is there stays; with aggregates its row changes.
                 return from_inputs and not node.aggregates
+            case Weigh() | Window():
+                return False
             case _:
                 return from_inputs
 
@@ -121,11 +136,18 @@ class _Builder:
                 )
             case Aggregate():
                 return self._aggregate_traces(node, inputs[0])
+            case Window():
+                rest = _rest(node.input.columns, node.partition)
+                return (self._trace(inputs[0], TraceKind.ROWS, node.partition, rest),)
             case _:
                 return ()
 
     def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
-        calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
+        calls = [
+            [call.name, call.function.value, call.argument]
+            for call in node.aggregates
+            if call.expression is None
+        ]
         found = [self._trace(below, TraceKind.ACCUMULATORS, node.keys, (), calls)]
         if not self.append_only[below]:
             arguments = dict.fromkeys(
@@ -136,6 +158,15 @@ class _Builder:
             found += [
                 self._trace(below, TraceKind.VALUES, node.keys, (name,)) for name in arguments
             ]
+        read = dict.fromkeys(
+            name
+            for call in node.aggregates
+            if call.expression is not None
+            for name in call.references
+        )
+        if any(call.expression is not None for call in node.aggregates):
+            rest = _rest(tuple(read), node.keys)
+            found.append(self._trace(below, TraceKind.ROWS, node.keys, rest))
         return tuple(found)
 
     def _trace(
@@ -187,9 +218,21 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             text = [node.name, node.timestamp, node.size, node.slide]
         case UnionAll():
             text = []
+        case Values():
+            text = [list(node.columns), [[cell.text for cell in row] for row in node.rows]]
+        case Generate():
+            text = [list(node.names), node.generator.text]
+        case Weigh():
+            text = [node.weight.text]
         case Join():
+            assert node.kind is JoinKind.INNER, "other kinds are written out before"
             text = [list(node.left_keys), list(node.right_keys), _text(node.condition)]
+            text += [[*map(str, node.null_safe)]] if any(node.null_safe) else []
         case Aggregate():
             calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
-            text = [list(node.keys), calls]
+            texts = [[c.name, c.text] for c in node.aggregates if c.expression is not None]
+            text = [list(node.keys), calls, *([texts] if texts else [])]
+        case Window():
+            calls = [[c.name, c.function.text, c.over] for c in node.calls]
+            text = [list(node.partition), calls]
     return [type(node).__name__, *text]

@@ -8,7 +8,13 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.functions import check_supported, is_aggregate, is_window, refuse
+from lockstep.sql.functions import (
+    check_supported,
+    is_aggregate,
+    is_generator,
+    is_window,
+    refuse,
+)
 from lockstep.sql.nodes import Expression
 from lockstep.sql.scope import AmbiguousError, NoSuchColumnError, Scope, fresh_name
 from lockstep.sql.syntax import SourceText, identifier_parts
@@ -103,6 +109,29 @@ class ExpressionLowering:
     def _check_part(self, part: Any) -> None:
         if isinstance(part, exp.Star):
             raise refuse(self.source, part, "`*` inside an expression", "name the columns")
+        if isinstance(part, exp.Window):
+            raise ProjectError(
+                "a window function can't stand here",
+                position=self.source.position_of(part),
+                expected="OVER in the SELECT list, in QUALIFY or in ORDER BY, and not in another OVER",
+                found=self.source.words_of(part),
+                next_step="compute it in a subquery or a view first, or filter with QUALIFY",
+            )
+        if isinstance(part, exp.Query):
+            raise refuse(
+                self.source,
+                part,
+                "a subquery here",
+                "write it as a view or a subquery in FROM, and join with it",
+            )
+        if is_generator(part):
+            raise ProjectError(
+                "a function that makes rows can't stand here",
+                position=self.source.position_of(part),
+                expected="one of them in the SELECT list, by itself, or LATERAL VIEW",
+                found=self.source.words_of(part),
+                next_step="write LATERAL VIEW, and use its column",
+            )
         if is_aggregate(part):
             raise ProjectError(
                 "an aggregate can't stand here",

@@ -12,9 +12,17 @@ Nothing here knows of steps, weights or state: that is `incremental`. Nothing he
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+
+from lockstep.sql.terms import (
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    SortKey,
+    WindowCall,
+)
 
 __all__ = [
     "Aggregate",
@@ -22,13 +30,20 @@ __all__ = [
     "AggregateFunction",
     "Expression",
     "Filter",
+    "Generate",
     "Join",
+    "JoinKind",
     "Node",
     "Output",
     "Project",
     "Scan",
+    "SortKey",
     "TimeWindow",
     "UnionAll",
+    "Values",
+    "Weigh",
+    "Window",
+    "WindowCall",
 ]
 
 
@@ -49,24 +64,6 @@ def _require_columns(kind: str, wanted: Iterable[str], available: tuple[str, ...
 
 
 @dataclass(frozen=True)
-class Expression:
-    """Spark SQL text over the columns of one relation; `references` names the columns it reads."""
-
-    text: str
-    references: tuple[str, ...] = ()
-
-    @staticmethod
-    def column(name: str) -> Expression:
-        """The expression that is just the column `name`."""
-        return Expression(f"`{name}`", (name,))
-
-    @property
-    def is_column(self) -> bool:
-        """True where the expression is nothing but one column."""
-        return len(self.references) == 1 and self.text == f"`{self.references[0]}`"
-
-
-@dataclass(frozen=True)
 class Output:
     """One output column of a projection."""
 
@@ -83,6 +80,26 @@ class Scan:
 
     def __post_init__(self) -> None:
         _require_unique(f"Scan of {self.source}", self.columns)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Values:
+    """Rows that stand in the query itself: VALUES, or SELECT without FROM. Expressions read nothing."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Expression, ...], ...]
+
+    def __post_init__(self) -> None:
+        _require_unique("Values", self.columns)
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"Values has {len(self.columns)} columns and a row of {len(row)}")
+            for expression in row:
+                _require_columns("Values", expression.references, ())
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -158,6 +175,51 @@ class TimeWindow:
 
 
 @dataclass(frozen=True)
+class Generate:
+    """A row once for each row that `generator` makes of it (`explode(x)`, `inline(x)`, ...), with the
+    columns `names` added. OUTER forms are functions of their own in Spark: `explode_outer`."""
+
+    input: Node
+    generator: Expression
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_columns("Generate", self.generator.references, self.input.columns)
+        _require_unique("Generate", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, *self.names)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Each row as often as the integer `weight` says, times as often as it is there; at 0 it is gone.
+
+    With the weight -1 it is what another relation is taken from: UNION ALL of a and Weigh(b, -1) is
+    a without b, where b's rows are among those of a.
+    """
+
+    input: Node
+    weight: Expression
+
+    def __post_init__(self) -> None:
+        _require_columns("Weigh", self.weight.references, self.input.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
 class UnionAll:
     """All rows of all inputs; the inputs have the same column names in the same order."""
 
@@ -182,12 +244,36 @@ class UnionAll:
         return self.branches
 
 
+class JoinKind(Enum):
+    """What a join gives: pairs, and what else, or only rows of the left side.
+
+    INNER  every pair that matches
+    LEFT   and every left row without a match, with nulls
+    FULL   and every right row without a match, with nulls
+    SEMI   left rows that have a match, each as often as it is there
+    ANTI   left rows that have none
+    """
+
+    INNER = "inner"
+    LEFT = "left"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+
+    @property
+    def shows_right(self) -> bool:
+        """True where the right side's columns are in the output."""
+        return self not in (JoinKind.SEMI, JoinKind.ANTI)
+
+
 @dataclass(frozen=True)
 class Join:
-    """Inner join: rows of left and right whose keys are equal (`=`, so null never matches) and for
-    which `condition`, over the columns of both, is true. Without keys it is a cross product.
+    """Rows of left and right match where their keys are equal and `condition`, over the columns of
+    both, is true. Without keys every pair is tried.
 
-    The column names of left and right are disjoint; `left_keys[i]` is equated with `right_keys[i]`.
+    The column names of left and right are disjoint; `left_keys[i]` is equated with `right_keys[i]`,
+    by `<=>` where `null_safe[i]`, else by `=`, for which null never matches. The circuit has joins of
+    the kind INNER only: `expansion` writes the others out.
     """
 
     left: Node
@@ -195,54 +281,51 @@ class Join:
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
     condition: Expression | None = None
+    kind: JoinKind = JoinKind.INNER
+    null_safe: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.left_keys) != len(self.right_keys):
+        if not self.null_safe:
+            object.__setattr__(self, "null_safe", (False,) * len(self.left_keys))
+        if not len(self.left_keys) == len(self.right_keys) == len(self.null_safe):
             raise ValueError(
                 f"Join equates keys pairwise: {len(self.left_keys)} on the left, "
-                f"{len(self.right_keys)} on the right"
+                f"{len(self.right_keys)} on the right, {len(self.null_safe)} ways to equate"
             )
         _require_columns("Join (left)", self.left_keys, self.left.columns)
         _require_columns("Join (right)", self.right_keys, self.right.columns)
-        _require_unique("Join", self.columns)
+        _require_unique("Join", self.both)
         if self.condition is not None:
-            _require_columns("Join", self.condition.references, self.columns)
+            _require_columns("Join", self.condition.references, self.both)
 
     @cached_property
-    def columns(self) -> tuple[str, ...]:
+    def both(self) -> tuple[str, ...]:
+        """The columns that `condition` can read."""
         return (*self.left.columns, *self.right.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.both if self.kind.shows_right else self.left.columns
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.left, self.right)
 
-
-class AggregateFunction(Enum):
-    """The aggregate functions that are maintained; `count` without an argument counts rows."""
-
-    COUNT = "count"
-    SUM = "sum"
-    AVG = "avg"
-    MIN = "min"
-    MAX = "max"
-
     @property
-    def is_extreme(self) -> bool:
-        """True for min and max, which need the values themselves where their input retracts."""
-        return self in (AggregateFunction.MIN, AggregateFunction.MAX)
+    def keys(self) -> tuple[tuple[str, str, bool], ...]:
+        """Left column, right column, and whether null equals null."""
+        return tuple(zip(self.left_keys, self.right_keys, self.null_safe, strict=True))
 
-
-@dataclass(frozen=True)
-class AggregateCall:
-    """One aggregate: `argument` is a column of the input, or None for count(*)."""
-
-    name: str
-    function: AggregateFunction
-    argument: str | None
-
-    def __post_init__(self) -> None:
-        if self.argument is None and self.function is not AggregateFunction.COUNT:
-            raise ValueError(f"{self.function.value} takes an argument; only count may go without")
+    def mirrored(self, kind: JoinKind) -> Join:
+        """The sides in each other's place."""
+        return replace(
+            self,
+            left=self.right,
+            right=self.left,
+            left_keys=self.right_keys,
+            right_keys=self.left_keys,
+            kind=kind,
+        )
 
 
 @dataclass(frozen=True)
@@ -261,8 +344,8 @@ class Aggregate:
         if not self.keys and not self.aggregates:
             raise ValueError("Aggregate takes at least one key or one aggregate")
         _require_columns("Aggregate", self.keys, self.input.columns)
-        arguments = [call.argument for call in self.aggregates if call.argument is not None]
-        _require_columns("Aggregate", arguments, self.input.columns)
+        for call in self.aggregates:
+            _require_columns("Aggregate", call.references, self.input.columns)
         _require_unique("Aggregate", self.columns)
 
     @cached_property
@@ -274,4 +357,43 @@ class Aggregate:
         return (self.input,)
 
 
-Node = Scan | Project | Filter | TimeWindow | UnionAll | Join | Aggregate
+@dataclass(frozen=True)
+class Window:
+    """Each row with the value of each call over the rows that are equal in `partition` (null equals
+    null), which are columns of the input. Where a call's order leaves ties, the order of all columns
+    decides."""
+
+    input: Node
+    partition: tuple[str, ...]
+    calls: tuple[WindowCall, ...]
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise ValueError("Window takes at least one call")
+        _require_columns("Window", self.partition, self.input.columns)
+        for call in self.calls:
+            _require_columns("Window", call.references, self.input.columns)
+        _require_unique("Window", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, *(call.name for call in self.calls))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+Node = (
+    Scan
+    | Values
+    | Project
+    | Filter
+    | Generate
+    | TimeWindow
+    | Weigh
+    | UnionAll
+    | Join
+    | Aggregate
+    | Window
+)

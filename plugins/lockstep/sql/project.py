@@ -17,11 +17,13 @@ from lockstep.sql.circuit import (
     SourceTable,
     View,
 )
-from lockstep.sql.nodes import Aggregate, Expression, Join, Node, Output, Scan
+from lockstep.sql.expansion import expand
+from lockstep.sql.nodes import Expression, Node, Output, Scan
 from lockstep.sql.nodes import Project as Projection
 from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
-from lockstep.sql.rewrites import rewrite, with_inputs
+from lockstep.sql.rewrites import rewrite
 from lockstep.sql.scope import Lowered, closest
+from lockstep.sql.sharing import has_state, with_inputs
 from lockstep.sql.spec import parse_spec, read_project_files
 from lockstep.sql.statements import (
     Statement,
@@ -277,9 +279,9 @@ class _Views(Mapping[str, Lowered]):
         if view.columns:
             lowered = rename_columns(view.source, view.query, view.columns, lowered)
         _check_columns(view, lowered)
-        plan = _fill(rewrite(lowered.node), self._plans)
+        plan = _fill(expand(rewrite(lowered.node)), self._plans)
         self._plans[name] = plan
-        if view.published and _has_state(plan):
+        if view.published and has_state(plan):
             return Lowered(Scan(f"view {name}", lowered.node.columns), lowered.written)
         return lowered
 
@@ -322,10 +324,6 @@ def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
                 next_step="give it another name with AS",
             )
         seen.add(written.lower())
-
-
-def _has_state(node: Node) -> bool:
-    return isinstance(node, Join | Aggregate) or any(map(_has_state, node.inputs))
 
 
 def _fill(node: Node, plans: Mapping[str, Node]) -> Node:

@@ -9,6 +9,7 @@ from lockstep.sql.nodes import (
     Aggregate,
     Expression,
     Filter,
+    Generate,
     Join,
     Node,
     Output,
@@ -16,6 +17,9 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Values,
+    Weigh,
+    Window,
 )
 
 __all__ = ["prune"]
@@ -54,6 +58,9 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
     match node:
         case Scan():
             result = replace(node, columns=wanted)
+        case Values():
+            places = [node.columns.index(name) for name in wanted]
+            result = Values(wanted, tuple(tuple(row[p] for p in places) for row in node.rows))
         case Project():
             outputs = tuple(output for output in node.outputs if output.name in wanted)
             read = [name for output in outputs for name in output.expression.references]
@@ -61,6 +68,13 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
         case Filter():
             read = [*wanted, *node.predicate.references]
             result = replace(node, input=_at_least(node.input, read))
+        case Weigh():
+            result = replace(node, input=_at_least(node.input, [*wanted, *node.weight.references]))
+        case Generate():
+            read = [*wanted, *node.generator.references]
+            result = replace(node, input=_at_least(node.input, read))
+        case Window():
+            result = _pruned_window(node, wanted)
         case TimeWindow():
             result = replace(node, input=_at_least(node.input, [*wanted, node.timestamp]))
         case UnionAll():
@@ -70,6 +84,16 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
         case Aggregate():
             result = _pruned_aggregate(node, wanted)
     return result
+
+
+def _pruned_window(node: Window, wanted: tuple[str, ...]) -> Node:
+    """The order of all columns decides ties, so a column that is read by none of the calls but by
+    somebody above stays; where no call is left, there is no window."""
+    calls = tuple(call for call in node.calls if call.name in wanted)
+    if not calls:
+        return _at_least(node.input, wanted)
+    read = [*wanted, *node.partition, *(name for call in calls for name in call.references)]
+    return Window(_at_least(node.input, read), node.partition, calls)
 
 
 def _pruned_join(node: Join, wanted: tuple[str, ...]) -> Join:
@@ -86,5 +110,5 @@ def _pruned_aggregate(node: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
     calls = tuple(call for call in node.aggregates if call.name in wanted)
     if not calls and not node.keys:
         calls = node.aggregates[:1]
-    read = [*node.keys, *(call.argument for call in calls if call.argument is not None)]
+    read = [*node.keys, *(name for call in calls for name in call.references)]
     return Aggregate(_at_least(node.input, read), node.keys, calls)

@@ -10,65 +10,64 @@ row that a filter above drops, would be state kept for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 
-from lockstep.sql.expressions import (
-    all_of,
-    conjuncts,
-    equality,
-    is_trivial,
-    occurrences,
-    substitute,
-)
+from lockstep.sql.expressions import all_of, conjuncts, is_trivial, occurrences, substitute
+from lockstep.sql.join_rewrites import JOIN_PASSES, filter_into_join_condition
 from lockstep.sql.nodes import (
     Aggregate,
     Expression,
     Filter,
-    Join,
+    Generate,
     Node,
     Output,
     Project,
-    Scan,
     TimeWindow,
     UnionAll,
+    Weigh,
+    Window,
 )
 from lockstep.sql.pruning import prune
+from lockstep.sql.sharing import cut_shared, fill_shared, read_columns, with_inputs
 
-__all__ = ["FINAL", "PASSES", "Rewrite", "everywhere", "rewrite", "with_inputs"]
+__all__ = ["FINAL", "PASSES", "Rewrite", "everywhere", "rewrite"]
 
 Rewrite = Callable[[Node], Node]
 _ROUNDS = 200
 
 
 def rewrite(node: Node) -> Node:
-    """The plan after all rules; its columns are those of `node`."""
+    """The plan after all rules; its columns are those of `node`.
+
+    A relation with state that several others read is rewritten by itself: moved into each reader in
+    another form, it would be kept several times.
+    """
+    top, shared = cut_shared(node)
+    done: dict[str, Node] = {}
+    pieces = [top]
+    top = pieces[0] = _rewritten(top)
+    for name, definition in reversed(shared.items()):
+        wanted = read_columns(pieces, name)
+        kept = (Output(c, Expression.column(c)) for c in definition.columns if c in wanted)
+        done[name] = _rewritten(Project(definition, tuple(kept)))
+        pieces.append(done[name])
+    return _to_end((merge_projections, drop_identity_projections), fill_shared(top, done))
+
+
+def _rewritten(node: Node) -> Node:
+    return _to_end(FINAL, _to_end((*PASSES, prune), node))
+
+
+def _to_end(rules: Sequence[Rewrite], node: Node) -> Node:
+    """The rules in turn, until none of them changes anything."""
     for _ in range(_ROUNDS):
         before = node
-        for rule in PASSES:
-            node = everywhere(rule, node)
-        node = prune(node)
+        for rule in rules:
+            node = rule(node) if rule is prune else everywhere(rule, node)
         if node == before:
-            break
-    else:
-        raise AssertionError(f"the rewrites of a plan do not end: {node!r}")
-    for rule in FINAL:
-        node = everywhere(rule, node)
-    return node
-
-
-def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
-    """The node over other inputs (of columns that fit)."""
-    match node:
-        case Scan():
             return node
-        case UnionAll():
-            return replace(node, branches=inputs)
-        case Join():
-            return replace(node, left=inputs[0], right=inputs[1])
-        case _:
-            return replace(node, input=inputs[0])
+    raise AssertionError(f"the rewrites of a plan do not end: {node!r}")
 
 
 def everywhere(rule: Rewrite, node: Node) -> Node:
@@ -122,6 +121,31 @@ def filter_below_time_window(node: Node) -> Node:
     return node
 
 
+def filter_below_generate(node: Node) -> Node:
+    """Filter(Generate(x)) → Generate(Filter(x)) where nothing that is generated is read."""
+    if isinstance(node, Filter) and isinstance(node.input, Generate):
+        made = node.input
+        if not set(made.names) & set(node.predicate.references):
+            return replace(made, input=Filter(made.input, node.predicate))
+    return node
+
+
+def filter_below_weigh(node: Node) -> Node:
+    """Filter(Weigh(x)) → Weigh(Filter(x)): how often a row is there does not change what it is."""
+    if isinstance(node, Filter) and isinstance(node.input, Weigh):
+        return replace(node.input, input=Filter(node.input.input, node.predicate))
+    return node
+
+
+def filter_below_window(node: Node) -> Node:
+    """Filter(Window(x)) → Window(Filter(x)) where only the partition is read."""
+    if isinstance(node, Filter) and isinstance(node.input, Window):
+        window, references = node.input, node.predicate.references
+        if references and set(references) <= set(window.partition):
+            return replace(window, input=Filter(window.input, node.predicate))
+    return node
+
+
 def filter_below_aggregate(node: Node) -> Node:
     """Filter(Aggregate(x)) → Aggregate(Filter(x)) where only keys are read."""
     if isinstance(node, Filter) and isinstance(node.input, Aggregate):
@@ -129,69 +153,6 @@ def filter_below_aggregate(node: Node) -> Node:
         if references and set(references) <= set(aggregate.keys):
             return replace(aggregate, input=Filter(aggregate.input, node.predicate))
     return node
-
-
-def filter_into_join_side(node: Node) -> Node:
-    """Filter(Join(a, b)) → Join(Filter(a), b) or Join(a, Filter(b)), where one side has the columns."""
-    if isinstance(node, Filter) and isinstance(node.input, Join):
-        join, references = node.input, set(node.predicate.references)
-        if references <= set(join.left.columns):
-            return replace(join, left=Filter(join.left, node.predicate))
-        if references <= set(join.right.columns):
-            return replace(join, right=Filter(join.right, node.predicate))
-    return node
-
-
-def equality_to_join_key(node: Node) -> Node:
-    """Filter(Join(a, b), x = y) → Join on x and y; sides that are expressions become columns."""
-    if not (isinstance(node, Filter) and isinstance(node.input, Join)):
-        return node
-    join, sides = node.input, equality(node.predicate)
-    if sides is None or not all(side.references for side in sides):
-        return node
-    left, right = sides
-    if not set(left.references) <= set(join.left.columns):
-        left, right = right, left
-    if not (
-        set(left.references) <= set(join.left.columns)
-        and set(right.references) <= set(join.right.columns)
-    ):
-        return node
-    taken = set(join.columns)
-    left_input, left_key = _with_column(join.left, left, taken)
-    right_input, right_key = _with_column(join.right, right, taken | {left_key})
-    pairs = dict.fromkeys(zip(join.left_keys, join.right_keys, strict=True))
-    pairs[left_key, right_key] = None
-    keyed = replace(
-        join,
-        left=left_input,
-        right=right_input,
-        left_keys=tuple(pair[0] for pair in pairs),
-        right_keys=tuple(pair[1] for pair in pairs),
-    )
-    return keyed if keyed.columns == join.columns else _columns_of(keyed, join.columns)
-
-
-def connect_cross_joins(node: Node) -> Node:
-    """(a x b) JOIN c on a's columns → (a JOIN c) x b: no product where keys would do."""
-    if not (isinstance(node, Join) and node.left_keys and isinstance(node.left, Join)):
-        return node
-    outer, inner = node, node.left
-    if inner.left_keys or inner.condition is not None:
-        return node
-    pairs = list(zip(outer.left_keys, outer.right_keys, strict=True))
-    near = [pair for pair in pairs if pair[0] in inner.left.columns]
-    far = [pair for pair in pairs if pair[0] in inner.right.columns]
-    first, second = inner.left, inner.right
-    if not near:
-        near, far = far, near
-        first, second = second, first
-    joined = Join(first, outer.right, tuple(p[0] for p in near), tuple(p[1] for p in near))
-    # those of `far` equate a column of `second` with one of c, which `joined` now has
-    again = Join(
-        joined, second, tuple(p[1] for p in far), tuple(p[0] for p in far), outer.condition
-    )
-    return _columns_of(again, node.columns)
 
 
 def merge_projections(node: Node) -> Node:
@@ -238,15 +199,6 @@ def flatten_unions(node: Node) -> Node:
     return node
 
 
-def filter_into_join_condition(node: Node) -> Node:
-    """Filter(Join) → Join with the predicate as its condition: what is left over both sides."""
-    if isinstance(node, Filter) and isinstance(node.input, Join):
-        join = node.input
-        condition = [join.condition] if join.condition is not None else []
-        return replace(join, condition=all_of([*condition, node.predicate]))
-    return node
-
-
 def merge_filters(node: Node) -> Node:
     """Filter(Filter(x, a), b) → Filter(x, (a) AND (b)), in the order in which they were written."""
     if isinstance(node, Filter) and isinstance(node.input, Filter):
@@ -261,10 +213,11 @@ PASSES: tuple[Rewrite, ...] = (
     filter_below_project,
     filter_below_union,
     filter_below_time_window,
+    filter_below_generate,
+    filter_below_weigh,
+    filter_below_window,
     filter_below_aggregate,
-    filter_into_join_side,
-    equality_to_join_key,
-    connect_cross_joins,
+    *JOIN_PASSES,
     flatten_unions,
     merge_projections,
     drop_identity_projections,
@@ -272,22 +225,4 @@ PASSES: tuple[Rewrite, ...] = (
 """To a fixed point, with `pruning.prune` after each round."""
 
 FINAL: tuple[Rewrite, ...] = (filter_into_join_condition, merge_filters)
-
-
-def _columns_of(node: Node, columns: tuple[str, ...]) -> Project:
-    return Project(node, tuple(Output(name, Expression.column(name)) for name in columns))
-
-
-def _with_column(node: Node, expression: Expression, taken: set[str]) -> tuple[Node, str]:
-    """The node with a column that holds the expression, and the column's name."""
-    if expression.is_column:
-        return node, expression.references[0]
-    if isinstance(node, Project):
-        # The same key expression twice is one column.
-        for output in node.outputs:
-            same = substitute(expression, {o.name: o.expression for o in node.outputs})
-            if same is not None and same == output.expression:
-                return node, output.name
-    name = next(name for name in map("_key{}".format, count()) if name not in taken)
-    kept = (Output(column, Expression.column(column)) for column in node.columns)
-    return Project(node, (*kept, Output(name, expression))), name
+"""Once, when nothing moves any more."""

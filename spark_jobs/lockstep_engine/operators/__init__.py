@@ -15,12 +15,32 @@ from __future__ import annotations
 from typing import assert_never
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.nodes import Aggregate, Filter, Join, Project, Scan, TimeWindow, UnionAll
+from lockstep.sql.nodes import (
+    Aggregate,
+    Filter,
+    Generate,
+    Join,
+    Project,
+    Scan,
+    TimeWindow,
+    UnionAll,
+    Values,
+    Weigh,
+    Window,
+)
 from lockstep_engine.context import Context
 from lockstep_engine.operators.aggregate import aggregate
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 from lockstep_engine.operators.join import join
-from lockstep_engine.operators.linear import add_window, filter_rows, project, union_all
+from lockstep_engine.operators.linear import (
+    add_window,
+    filter_rows,
+    generate,
+    project,
+    union_all,
+    weigh,
+)
+from lockstep_engine.operators.window import window
 
 __all__ = ["Context", "Deltas", "Evaluation", "State", "evaluate"]
 
@@ -38,19 +58,25 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
     deltas = tuple(delta for delta in inputs if delta is not None)
     assert len(deltas) == len(inputs) or isinstance(node, Join), "an empty union has types, too"
     match node:
-        case Scan():
-            raise ValueError("a Scan is what the driver reads; it is never evaluated here")
+        case Scan() | Values():
+            raise ValueError("what has no input is what the driver reads; it is not evaluated here")
         case Project():
             return Evaluation(project(node, deltas[0]))
         case Filter():
             return Evaluation(filter_rows(node, deltas[0]))
         case TimeWindow():
             return Evaluation(add_window(node, deltas[0]))
+        case Generate():
+            return Evaluation(generate(node, deltas[0]))
+        case Weigh():
+            return Evaluation(weigh(node, deltas[0]))
         case UnionAll():
             return Evaluation(union_all(deltas))
         case Join():
             return join(operator, node, inputs, state, context)
         case Aggregate():
             return aggregate(operator, node, deltas[0], state, context)
+        case Window():
+            return window(operator, node, deltas[0], state, context)
         case _:
             assert_never(node)

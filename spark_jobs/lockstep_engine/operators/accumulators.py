@@ -40,7 +40,15 @@ from lockstep.errors import WrongUse
 from lockstep.sql.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import WEIGHT, quoted
 
-__all__ = ["ROWS", "Accumulator", "accumulators_of", "is_exact", "places_of", "value_of"]
+__all__ = [
+    "ROWS",
+    "Accumulator",
+    "accumulators_of",
+    "collected_name",
+    "is_exact",
+    "places_of",
+    "value_of",
+]
 
 ROWS = "_rows"
 
@@ -53,6 +61,11 @@ class Accumulator:
     name: str
     lift: str
     merge: str
+
+
+def collected_name(call: AggregateCall) -> str:
+    """The column of a collected aggregate's value after a step."""
+    return quoted(f"_collected_{call.name}")
 
 
 def places_of(calls: Iterable[AggregateCall]) -> Mapping[str, int]:
@@ -99,6 +112,8 @@ def _of_call(
             yield Accumulator(f"_count_{place}", lift, "sum")
             if call.function is not AggregateFunction.COUNT:
                 yield from _of_sum(call, value, place, types[argument])
+        case AggregateFunction.COLLECTED:
+            raise AssertionError("a collected aggregate has no argument of its own")
 
 
 def _of_sum(call: AggregateCall, value: str, place: int, kind: DataType) -> Iterator[Accumulator]:
@@ -144,6 +159,9 @@ def _weighted_decimal(value: str, kind: DecimalType) -> str:
 
 def value_of(call: AggregateCall, node: Aggregate, types: Mapping[str, DataType]) -> str:
     """The aggregate's value, in Spark's own result type, from the totals of its accumulators."""
+    if call.expression is not None:
+        value = collected_name(call)
+        return value if call.of_nothing == "NULL" else f"coalesce({value}, {call.of_nothing})"
     if call.argument is None:
         return f"coalesce({ROWS}, 0L)"
     if call.function.is_extreme and call.argument in node.keys:
@@ -159,6 +177,8 @@ def value_of(call: AggregateCall, node: Aggregate, types: Mapping[str, DataType]
             return f"CASE WHEN {count} > 0 THEN {_sum(place, types[call.argument])} END"
         case AggregateFunction.AVG:
             return f"CASE WHEN {count} > 0 THEN {_average(place, types[call.argument])} END"
+        case AggregateFunction.COLLECTED:
+            raise AssertionError("a collected aggregate has no argument of its own")
 
 
 def _sum(place: int, kind: DataType) -> str:

@@ -32,9 +32,16 @@ from lockstep_engine.operators.accumulators import (
     ROWS,
     Accumulator,
     accumulators_of,
+    collected_name,
     is_exact,
     places_of,
     value_of,
+)
+from lockstep_engine.operators.collected import (
+    collected_append,
+    collected_calls,
+    collected_per_step,
+    collected_trace,
 )
 from lockstep_engine.operators.evaluated import Evaluation, State
 from lockstep_engine.operators.exact_sums import (
@@ -80,6 +87,12 @@ def aggregate(
     if extremes:
         parts.append(extremes_per_step(extremes, key_fields, delta, state, context))
         levels.extend(name for one in extremes for name in one.names)
+    calls, rows = collected_calls(node), collected_trace(operator)
+    if rows is not None:
+        held = state.get(rows.table)
+        parts.append(collected_per_step(calls, rows, delta, held, context))
+        appends[rows.table] = collected_append(rows, delta)
+        levels.extend(map(collected_name, calls))
     per_step = _merged(union(parts), [*node.keys, STEP], accumulators, levels)
     running = _running(node, per_step, accumulators, levels)
     values = [F.expr(value_of(c, node, types)).alias(c.name) for c in node.aggregates]
@@ -145,9 +158,11 @@ def _merged(
     accumulators: tuple[Accumulator, ...],
     levels: Sequence[str] = (),
 ) -> DataFrame:
-    """One row per `by`. `levels` are values after a step, not increments: at most one a step."""
+    """One row per `by`. `levels` are values after a step, not increments, as SQL text: at most one a
+    step. Spark orders no maps, so it is not the greatest, but the first that is there."""
     merges = [F.expr(f"{a.merge}({a.name})").alias(a.name) for a in accumulators]
-    return rows.groupBy(*columns_of(by)).agg(*merges, *(F.max(name).alias(name) for name in levels))
+    values = [F.first(name, ignorenulls=True).alias(name.strip("`")) for name in levels]
+    return rows.groupBy(*columns_of(by)).agg(*merges, *values)
 
 
 def _seeds(
@@ -185,7 +200,8 @@ def _running(
     """From increments per (key, step) to totals after each step."""
     to_now = _by_key(node).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return per_step.select(
-        *columns_of([*node.keys, STEP, *levels]),
+        *columns_of([*node.keys, STEP]),
+        *levels,
         *(F.expr(f"{a.merge}({a.name})").over(to_now).alias(a.name) for a in accumulators),
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
-from lockstep.sql.nodes import Aggregate, Join, Node
+from lockstep.sql.nodes import Aggregate, Join, Node, Weigh, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted, step_before
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
@@ -103,7 +103,7 @@ def _append(spec: TraceSpec, order: tuple[str, ...], delta: DataFrame, retracts:
 
 def _may_retract(node: Node) -> bool:
     """A guess that decides cost only: an aggregate's row goes when its group changes."""
-    if isinstance(node, Aggregate) and node.aggregates:
+    if isinstance(node, Weigh | Window) or (isinstance(node, Aggregate) and node.aggregates):
         return True
     return any(_may_retract(below) for below in node.inputs)
 
@@ -120,8 +120,8 @@ def _small(delta: DataFrame, context: Context) -> DataFrame:
 
 def _pairs(node: Join, left: DataFrame, right: DataFrame) -> DataFrame:
     terms = [
-        f"{quoted(left_key)} = {quoted(right_key)}"
-        for left_key, right_key in zip(node.left_keys, node.right_keys, strict=True)
+        f"{quoted(left_key)} {'<=>' if null_safe else '='} {quoted(right_key)}"
+        for left_key, right_key, null_safe in node.keys
     ]
     if node.condition is not None:
         terms.append(f"({node.condition.text})")

@@ -11,10 +11,10 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.nodes import Filter, Project, TimeWindow
+from lockstep.sql.nodes import Filter, Generate, Project, TimeWindow, Weigh
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
 
-__all__ = ["add_window", "filter_rows", "project", "union_all"]
+__all__ = ["add_window", "filter_rows", "generate", "project", "union_all", "weigh"]
 
 
 def project(node: Project, delta: DataFrame) -> DataFrame:
@@ -32,6 +32,21 @@ def add_window(node: TimeWindow, delta: DataFrame) -> DataFrame:
     """A row once for every window that its timestamp is in, with the window; a null is in none."""
     window = F.window(F.col(quoted(node.timestamp)), node.size, node.slide).alias(node.name)
     return delta.select(*columns_of(node.input.columns), window, *columns_of([WEIGHT, STEP]))
+
+
+def generate(node: Generate, delta: DataFrame) -> DataFrame:
+    """A row once for each row that the generator makes of it."""
+    made = F.expr(node.generator.text).alias(*node.names)
+    return delta.select(*columns_of(node.input.columns), made, *columns_of([WEIGHT, STEP])).select(
+        *columns_of([*node.columns, WEIGHT, STEP])
+    )
+
+
+def weigh(node: Weigh, delta: DataFrame) -> DataFrame:
+    """Each row as often as the node says; what is there no times is left out."""
+    weighed = F.expr(f"CAST({node.weight.text} AS bigint) * {WEIGHT}").alias(WEIGHT)
+    rows = delta.select(*columns_of(node.columns), weighed, *columns_of([STEP]))
+    return rows if not node.weight.references else rows.where(f"{WEIGHT} <> 0")
 
 
 def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:

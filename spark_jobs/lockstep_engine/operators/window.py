@@ -1,0 +1,104 @@
+"""Window functions: the partitions that changed, computed anew by Spark's own functions.
+
+Law: with P the partitions that the delta touches, the output changes in P only, and there by what
+the functions give after each step less what they gave after the one before. A row whose values stay
+cancels. Ties in a call's order are broken by all columns, else the same rows could give another
+number in another interval, and what is taken back would not be what was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.nodes import Expression, SortKey, Window, WindowCall
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import (
+    STEP,
+    WEIGHT,
+    columns_of,
+    consolidate,
+    merge_steps,
+    quoted,
+)
+from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.operators.partitions import AT, UNTIL, in_order, rows_at_positions
+
+__all__ = ["window"]
+
+
+def window(
+    operator: Operator, node: Window, delta: DataFrame, state: State, context: Context
+) -> Evaluation:
+    """The change of the rows with their values, consolidated, and the input for the trace."""
+    (trace,) = operator.traces
+    columns = node.input.columns
+    rows = rows_at_positions(delta, state.get(trace.table), node.partition, columns, context)
+    for order in dict.fromkeys(call.order for call in node.calls):
+        calls = [call for call in node.calls if call.order == order]
+        rows = _with_values(rows, node, calls, order, context)
+    changes = rows.select(
+        *columns_of(node.columns),
+        F.expr(
+            f"inline(CASE WHEN {AT} < 0 AND {UNTIL} IS NULL THEN NULL "
+            f"WHEN {AT} < 0 THEN array(struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) "
+            f"WHEN {UNTIL} IS NULL THEN array(struct(1L AS {WEIGHT}, {AT} AS {STEP})) "
+            f"ELSE array(struct(1L AS {WEIGHT}, {AT} AS {STEP}), "
+            f"struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) END)"
+        ),
+    )
+    order_of_trace = tuple(dict.fromkeys((*trace.key, *trace.columns)))
+    return Evaluation(
+        consolidate(changes, node.columns),
+        {trace.table: merge_steps(delta, order_of_trace)},
+    )
+
+
+def _with_values(
+    rows: DataFrame,
+    node: Window,
+    calls: Sequence[WindowCall],
+    order: Sequence[SortKey],
+    context: Context,
+) -> DataFrame:
+    """The rows with the columns of calls that have one order.
+
+    What is ordered by is a column first: only then does Spark see that rows are in order already,
+    and leaves ties as they are.
+    """
+    names = [f"_order_{place}" for place in range(len(order))]
+    keyed = rows.select(
+        "*",
+        *(F.expr(k.expression.text).alias(name) for k, name in zip(order, names, strict=True)),
+    )
+    columns = [_sorted(F.col(name), key) for name, key in zip(names, order, strict=True)]
+    ties = columns_of(node.input.columns)
+    ordered = in_order(keyed, node.partition, [*columns, *ties], context)
+    keys = [
+        replace(key, expression=Expression.column(name)).text
+        for name, key in zip(names, order, strict=True)
+    ]
+    over = f"PARTITION BY {', '.join([*map(quoted, node.partition), AT])}"
+    if keys:
+        over += f" ORDER BY {', '.join(keys)}"
+    values = (
+        F.expr(f"{call.function.text} OVER ({over} {call.frame})").alias(call.name)
+        for call in calls
+    )
+    return ordered.select("*", *values).drop(*names)
+
+
+def _sorted(column: Column, key: SortKey) -> Column:
+    match key.descending, key.nulls_first:
+        case False, True:
+            return column.asc_nulls_first()
+        case False, False:
+            return column.asc_nulls_last()
+        case True, True:
+            return column.desc_nulls_first()
+        case _:
+            return column.desc_nulls_last()
