@@ -1,20 +1,21 @@
 """The circuit on Spark: from the deltas of the sources to what is appended to every table.
 
-Nothing runs here: every frame is lazy. What is read more than once is marked to be kept, so that
-Kafka is read once an interval, and an operator's change is computed once for its consumer, its trace
-and its outbox.
+Frames are lazy, but for the deep ones. What is read more than once is marked to be kept, so that Kafka
+is read once an interval, and an operator's change is computed once for its consumer, its trace and
+its outbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.nodes import Aggregate, Filter, Join, Scan, Values, Window
+from lockstep.sql.nodes import Aggregate, Filter, Join, Node, Scan, Values, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT, columns_of, consolidate, quoted
 from lockstep_engine.operators import Evaluation, evaluate
@@ -22,6 +23,10 @@ from lockstep_engine.operators import Evaluation, evaluate
 __all__ = ["Evaluated", "evaluate_circuit"]
 
 _STATEFUL = (Join, Aggregate, Window)
+LARGEST_PLAN = 60
+"""Beyond about so many relations a plan is cut."""
+_TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Join: 2, Aggregate: 4, Window: 4})
+"""How often an operator's own plan names its input."""
 
 
 @dataclass
@@ -76,9 +81,9 @@ def evaluate_circuit(
             continue
         evaluation = building.evaluation(operator)
         delta = evaluation.delta
+        building.note_size(operator)
         if reads[operator.ref] > 1 and _is_worth_keeping(operator, by_ref):
-            delta = delta.persist()
-            result.kept.append(delta)
+            delta = building.kept(operator, delta, result)
         building.deltas[operator.ref] = delta
         # Equal traces of two operators hold equal rows: they are written once.
         for table, rows in evaluation.appends.items():
@@ -110,6 +115,27 @@ class _Building:
     context: Context
     deltas: dict[int, DataFrame] = field(default_factory=dict)
     silent: dict[int, Operator] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    """About how many relations the plan of each operator's delta names."""
+
+    def kept(self, operator: Operator, delta: DataFrame, result: Evaluated) -> DataFrame:
+        """The delta, computed once for all who read it.
+
+        A plan is a tree, in which what is read twice stands twice: Spark would analyse a chain of
+        joins and aggregates in a time that doubles with each of them. So where the tree has grown it
+        is cut: the rows are computed now, and what follows starts from them.
+        """
+        if self.sizes[operator.ref] <= LARGEST_PLAN:
+            kept = delta.persist()
+            result.kept.append(kept)
+            return kept
+        self.sizes[operator.ref] = 1
+        return delta.localCheckpoint(eager=True)
+
+    def note_size(self, operator: Operator) -> None:
+        """To be called for each operator, inputs first."""
+        below = sum(self.sizes.get(ref, 1) for ref in operator.inputs)
+        self.sizes[operator.ref] = 1 + _TIMES_READ.get(type(operator.node), 1) * below
 
     def evaluation(self, operator: Operator) -> Evaluation:
         """What the operator emits and appends; a join is told which side is empty."""

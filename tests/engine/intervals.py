@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +119,9 @@ class Runner:
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
         self._types: dict[Node, Any] = {}
+        self._traces: dict[str, DataFrame] = {}
         self._empty: dict[str, pa.Table] = {}
+        self._id = uuid4().hex
         configure_session(spark, 2)
 
     def run(
@@ -135,7 +138,7 @@ class Runner:
         evaluated = evaluate_circuit(
             self._circuit,
             {
-                name: rows.withColumn("_step", F.expr(f"_step - {first}L"))
+                name: self._held(name, rows).withColumn("_step", F.expr(f"_step - {first}L"))
                 for name, rows in deltas.items()
             },
             silent,
@@ -159,6 +162,7 @@ class Runner:
             if delta is not None:
                 self._empty[outbox.view] = delta.slice(0, 0)
             deltas_of[outbox.view] = self._empty[outbox.view] if delta is None else delta
+        self._traces.clear()
         for name, rows in tables.items():
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
@@ -167,8 +171,17 @@ class Runner:
         pieces = self._pieces.get(table)
         if pieces is None:
             return None
-        rows = as_frame(self._spark, pa.concat_tables(pieces))
+        if table not in self._traces:
+            self._traces[table] = self._held(table, as_frame(self._spark, pa.concat_tables(pieces)))
+        rows = self._traces[table]
         return merge_trace(self._specs[table], rows) if self._merges_traces else rows
+
+    def _held(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows under a name that the server knows: a plan that reads them many times would carry
+        them as often."""
+        view = f"{name}_of_{self._id}"
+        rows.createOrReplaceTempView(view)
+        return self._spark.table(view)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -61,7 +61,7 @@ WRONG = {
         "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE zz = t.a)"
     ),
     "except_of_different_widths": view("SELECT a, b FROM t EXCEPT SELECT d FROM u"),
-    "no_name": view("SELECT a, count(*) FROM t GROUP BY a"),
+    "no_name": view("SELECT a, count(*) + 1 FROM t GROUP BY a"),
     "same_name_twice": view("SELECT a, b AS A FROM t"),
     "underscore_output": view("SELECT a,\n       b AS _V0 FROM t"),
     "underscore_output_of_a_star": view(

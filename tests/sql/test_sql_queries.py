@@ -67,6 +67,11 @@ def test_no_column_of_a_query_has_a_name_of_the_engine() -> None:
     assert [name for name in names if name.startswith("_")] == []
 
 
+def test_a_call_is_a_name() -> None:
+    found = project("CREATE MATERIALIZED VIEW w AS SELECT a, count(*), SUM(t.b) FROM t GROUP BY a")
+    assert found.views[0].columns == ("a", "count(1)", "sum(b)")
+
+
 def test_equal_subqueries_are_one_operator() -> None:
     counts = "SELECT a, count(*) AS n FROM t GROUP BY a"
     circuit = build_circuit(

@@ -69,6 +69,11 @@ RULES: dict[str, tuple[Node, ...]] = {
     "split_filters": (
         where(T, "`a` > 1 AND (`b` < 2 OR `b` = 3) AND (`a` > 2 AND `b` > 1)", "a", "b"),
     ),
+    "factor_filters": (
+        where(T, "(`a` = 1 AND `b` > 2) OR (`b` < 1 AND `a` = 1)", "a", "b"),
+        where(T, "`a` = 1 OR (`a` = 1 AND `b` > 2)", "a", "b"),
+        where(T, "`a` = 1 OR `b` = 1", "a", "b"),
+    ),
     "drop_true_filters": (where(T, "true"),),
     "filter_below_project": (
         where(select(T, s="`a` + `b`", k="'it''s `s`'"), "`s` * 2 > 1 AND `k` = '`s`'", "s", "k"),

@@ -33,10 +33,12 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        parts = filter(None, (self.artifact, self.version, self.classifier))
+        return f"{'-'.join(parts)}.jar"
 
     @property
     def path(self) -> str:
@@ -45,7 +47,7 @@ class Jar:
 
 
 def locked_jars(group: str) -> tuple[Jar, ...]:
-    """The jars of a group (`spark`, `broker`) in the order of the lock file. Raises WrongUse."""
+    """The jars of a group (`spark`, `broker`, `queries`) in the order of the lock file. Raises WrongUse."""
     groups: Mapping[str, Mapping[str, str]] = tomllib.loads(LOCK_FILE.read_text("utf-8"))
     if group not in groups:
         raise WrongUse(
@@ -55,8 +57,8 @@ def locked_jars(group: str) -> tuple[Jar, ...]:
         )
     jars = []
     for coordinates, sha256 in groups[group].items():
-        maven_group, artifact, version = coordinates.split(":")
-        jars.append(Jar(maven_group, artifact, version, sha256))
+        maven_group, artifact, version, *classifier = coordinates.split(":")
+        jars.append(Jar(maven_group, artifact, version, sha256, *classifier))
     return tuple(jars)
 
 
@@ -113,5 +115,5 @@ def _to_standard_error(line: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in tomllib.loads(LOCK_FILE.read_text("utf-8")):
+    for name in ("spark", "broker"):
         jar_paths(name)

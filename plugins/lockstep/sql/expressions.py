@@ -7,7 +7,7 @@ columns are found by a scan that knows string literals; only splitting needs the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -18,8 +18,12 @@ from lockstep.sql.syntax import SourceText
 
 __all__ = [
     "all_of",
+    "any_of",
+    "common_part",
     "conjuncts",
+    "disjuncts",
     "equality",
+    "implied_for",
     "is_null",
     "is_trivial",
     "occurrences",
@@ -105,7 +109,8 @@ def equality(expression: Expression) -> tuple[Expression, Expression, bool] | No
     node = _without_parentheses(source.parse(source.tokens, "an expression"))
     if type(node) not in (exp.EQ, exp.NullSafeEQ):
         return None
-    left, right = (source.render(side, lambda _: None) for side in (node.this, node.expression))
+    sides = map(_without_parentheses, (node.this, node.expression))
+    left, right = (source.render(side, lambda _: None) for side in sides)
     return _from_text(left), _from_text(right), type(node) is exp.NullSafeEQ
 
 
@@ -113,6 +118,48 @@ def _without_parentheses(node: Any) -> Any:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
+
+
+@lru_cache(maxsize=4096)
+def disjuncts(expression: Expression) -> tuple[tuple[Expression, ...], ...]:
+    """The parts of an OR at the top, each as the parts of an AND; one part where it is no OR."""
+    source = SourceText("", expression.text)
+    parts: list[tuple[Expression, ...]] = []
+    pending = [_without_parentheses(source.parse(source.tokens, "an expression"))]
+    while pending:
+        node = _without_parentheses(pending.pop())
+        if isinstance(node, exp.Or):
+            pending += [node.expression, node.this]
+        else:
+            parts.append(conjuncts(_from_text(source.render(node, lambda _: None))))
+    return tuple(parts)
+
+
+def common_part(expression: Expression) -> tuple[Expression, ...]:
+    """(a AND b) OR (a AND c) → a, (b) OR (c): what is in every part is a condition of its own."""
+    parts = disjuncts(expression)
+    common = [one for one in dict.fromkeys(parts[0]) if all(one in part for part in parts)]
+    if len(parts) < 2 or not common:
+        return (expression,)
+    rest = [tuple(one for one in part if one not in common) for part in parts]
+    if not all(rest):
+        return tuple(common)
+    return (*common, any_of(all_of(part) for part in rest))
+
+
+def implied_for(expression: Expression, columns: Collection[str]) -> Expression | None:
+    """What an OR says of these columns alone: (a1 AND b1) OR (a2 AND b2) → (a1) OR (a2).
+
+    None where a part says nothing of them, or the OR reads nothing else.
+    """
+    parts = disjuncts(expression)
+    if len(parts) < 2 or set(expression.references) <= set(columns):
+        return None
+    kept = [
+        tuple(one for one in part if one.references and set(one.references) <= set(columns))
+        for part in parts
+    ]
+    return any_of(map(all_of, kept)) if all(kept) else None
 
 
 _STRICT = (
@@ -160,3 +207,12 @@ def all_of(predicates: Iterable[Expression]) -> Expression:
         return found[0]
     references = dict.fromkeys(name for one in found for name in one.references)
     return Expression(" AND ".join(f"({one.text})" for one in found), tuple(references))
+
+
+def any_of(parts: Iterable[Expression]) -> Expression:
+    """The parts joined by OR, in order, each once."""
+    found = tuple(dict.fromkeys(parts))
+    if len(found) == 1:
+        return found[0]
+    references = dict.fromkeys(name for one in found for name in one.references)
+    return Expression(" OR ".join(f"({one.text})" for one in found), tuple(references))

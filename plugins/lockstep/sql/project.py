@@ -21,7 +21,7 @@ from lockstep.sql.expansion import expand
 from lockstep.sql.nodes import Expression, Node, Output, Scan
 from lockstep.sql.nodes import Project as Projection
 from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
-from lockstep.sql.rewrites import rewrite
+from lockstep.sql.rewrites import rewrite, tidy
 from lockstep.sql.scope import Lowered, closest
 from lockstep.sql.sharing import has_state, with_inputs
 from lockstep.sql.spec import parse_spec, read_project_files
@@ -279,7 +279,7 @@ class _Views(Mapping[str, Lowered]):
         if view.columns:
             lowered = rename_columns(view.source, view.query, view.columns, lowered)
         _check_columns(view, lowered)
-        plan = _fill(expand(rewrite(lowered.node)), self._plans)
+        plan = _fill(tidy(expand(rewrite(lowered.node))), self._plans)
         self._plans[name] = plan
         if view.published and has_state(plan):
             return Lowered(Scan(f"view {name}", lowered.node.columns), lowered.written)

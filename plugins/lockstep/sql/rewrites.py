@@ -12,8 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
-from lockstep.sql.expressions import all_of, conjuncts, is_trivial, occurrences, substitute
+from lockstep.sql.expressions import (
+    all_of,
+    common_part,
+    conjuncts,
+    is_trivial,
+    occurrences,
+    substitute,
+)
 from lockstep.sql.join_rewrites import JOIN_PASSES, filter_into_join_condition
 from lockstep.sql.nodes import (
     Aggregate,
@@ -31,7 +39,7 @@ from lockstep.sql.nodes import (
 from lockstep.sql.pruning import prune
 from lockstep.sql.sharing import cut_shared, fill_shared, read_columns, with_inputs
 
-__all__ = ["FINAL", "PASSES", "Rewrite", "everywhere", "rewrite"]
+__all__ = ["FINAL", "PASSES", "Rewrite", "everywhere", "rewrite", "tidy"]
 
 Rewrite = Callable[[Node], Node]
 _ROUNDS = 200
@@ -52,7 +60,12 @@ def rewrite(node: Node) -> Node:
         kept = (Output(c, Expression.column(c)) for c in definition.columns if c in wanted)
         done[name] = _rewritten(Project(definition, tuple(kept)))
         pieces.append(done[name])
-    return _to_end((merge_projections, drop_identity_projections), fill_shared(top, done))
+    return tidy(fill_shared(top, done))
+
+
+def tidy(node: Node) -> Node:
+    """The plan without projections that do nothing, or that another could do as well."""
+    return _to_end((merge_projections, drop_identity_projections), node)
 
 
 def _rewritten(node: Node) -> Node:
@@ -85,6 +98,16 @@ def split_filters(node: Node) -> Node:
             for part in parts:
                 result = Filter(result, part)
             return result
+    return node
+
+
+def factor_filters(node: Node) -> Node:
+    """Filter(x, (a AND b) OR (a AND c)) → Filter(Filter(x, a), b OR c): an equality that is in every
+    part can become a key."""
+    if isinstance(node, Filter):
+        parts = common_part(node.predicate)
+        if parts != (node.predicate,):
+            return reduce(Filter, parts, node.input)
     return node
 
 
@@ -209,6 +232,7 @@ def merge_filters(node: Node) -> Node:
 
 PASSES: tuple[Rewrite, ...] = (
     split_filters,
+    factor_filters,
     drop_true_filters,
     filter_below_project,
     filter_below_union,

@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.functions import contains_aggregate, is_window, refuse
+from lockstep.sql.functions import contains_aggregate, function_name, is_window, refuse
 from lockstep.sql.scope import AmbiguousError, NoSuchColumnError, Scope, closest
 from lockstep.sql.syntax import SourceText, identifier_parts
 
@@ -79,14 +79,36 @@ def _star(
 
 
 def own_name(node: Any) -> str:
-    """The name that Spark gives to an item without AS; '' where it makes one up."""
+    """The name that Spark gives to an item without AS; '' where it makes one up that is no name.
+
+    Of a call over columns and literals that is the call itself: `sum(x)`, `count(1)`.
+    """
     if isinstance(node, exp.Column):
         return str(node.name)
     if isinstance(node, exp.Dot):
         return str(node.expression.name)
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column):
         return str(node.this.name)
-    return "window" if is_window(node) else ""
+    if is_window(node):
+        return "window"
+    name = function_name(node)
+    arguments = [_argument_name(one) for one in node.expressions] if name else []
+    return f"{name}({', '.join(arguments)})" if name and all(arguments) else ""
+
+
+def _argument_name(node: Any) -> str:
+    """An argument as Spark writes it in a column's name."""
+    match node:
+        case exp.Star():
+            return "1"
+        case exp.Column():
+            return str(node.name)
+        case exp.Literal():
+            return str(node.name)
+        case exp.Distinct():
+            return "DISTINCT " + ", ".join(map(_argument_name, node.expressions))
+        case _:
+            return own_name(node)
 
 
 def listed(source: SourceText, node: Any, items: Sequence[Item], clause: str) -> Item | None:

@@ -125,7 +125,13 @@ class SelectLowering:
         if distinct is not None and distinct.args.get("on"):
             raise refuse(self.source, distinct, "DISTINCT ON", "group by the columns")
         limit = limit_of(self.source, self.select)
-        keys = [Output(f"_sort{n}", key.expression) for n, key in enumerate(order)]
+        named = {output.expression: output.name for output in listed}
+        keys = [
+            Output(f"_sort{n}", key.expression)
+            for n, key in enumerate(order)
+            if key.expression not in named
+        ]
+        named.update((key.expression, key.name) for key in keys)
         if limit is None or distinct is not None:
             node = Project(node, (*listed, *carrying))
         if distinct is not None:
@@ -134,8 +140,8 @@ class SelectLowering:
             if distinct is None:
                 node = Project(node, (*listed, *carrying, *keys))
                 order = [
-                    replace(key, expression=Expression.column(o.name))
-                    for key, o in zip(order, keys, strict=True)
+                    replace(key, expression=Expression.column(named[key.expression]))
+                    for key in order
                 ]
             else:
                 order = self._order_of_distinct(order, listed)

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.domains import resolve_leaf
-from lockstep.sql.expressions import all_of, is_null, substitute
+from lockstep.sql.expressions import all_of, implied_for, is_null, substitute
 from lockstep.sql.lowering import ExpressionLowering
 from lockstep.sql.nodes import (
     Aggregate,
@@ -116,8 +116,10 @@ class Subqueries:
         plain = [part for part in parts if not any(True for _ in subqueries_of(part))]
         if plain:
             lowering = ExpressionLowering(self.source, scope)
-            tests = all_of(lowering.lower(part) for part in plain)
-            scope = replace(scope, node=Filter(scope.node, tests))
+            tests = [lowering.lower(part) for part in plain]
+            scope = replace(
+                scope, node=Filter(scope.node, all_of([*tests, *_implied(scope, tests)]))
+            )
         for part in parts:
             if part not in plain:
                 scope = self._filtered(scope, part)
@@ -268,6 +270,16 @@ def _or_else(mark: str, value: Expression, nothing: Expression) -> Expression:
         f"CASE WHEN `{mark}` THEN {value.text} ELSE {nothing.text} END",
         tuple(dict.fromkeys((mark, *value.references, *nothing.references))),
     )
+
+
+def _implied(scope: Scope, tests: Iterable[Expression]) -> Iterator[Expression]:
+    """What conditions over several relations say of one: fewer of its rows have to be remembered."""
+    for one in scope.relations:
+        columns = {field.column for field in one.fields}
+        for test in tests:
+            found = implied_for(test, columns)
+            if found is not None:
+                yield found
 
 
 def _around(expression: Expression, used: Mapping[str, str]) -> Expression:

@@ -1,0 +1,88 @@
+"""docs/sql.md, the table of what a view may say: made from the queries that are tested."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from queries import GROUPS, JOINS, SETS, SUBQUERIES, TABLES, WINDOWS
+from test_sql_errors import NOT_SUPPORTED
+
+from lockstep.errors import NotSupported
+from lockstep.sql.circuit import Cost, ProjectFiles
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.project import parse_project
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
+SPEC = """\
+name: document
+storage: file:///tmp/document
+libraries:
+  - glob: {include: transformations/**}
+"""
+HEAD = """\
+# What a view may say
+
+A view means what Spark SQL says it means. Each query here is run as a view over streams of inserts and
+deletes, and compared with Spark's own answer after every step (`tests/engine/test_queries.py`). This
+page is made from those queries: `GOLDEN_UPDATE=1 pytest tests/sql/test_sql_document.py`.
+
+*Work* is what an interval's work grows with: the *change*, that is the rows that came and went and
+those that have a key with them; or the *state*, all rows of some operator's input, where there is no
+key to look up by. `lockstep plan` says it of every operator of a project.
+
+The tables are
+"""
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "Joins": JOINS,
+    "Subqueries": SUBQUERIES,
+    "Sets and constants": SETS,
+    "Groups and generated rows": GROUPS,
+    "Window functions and LIMIT": WINDOWS,
+}
+
+
+def _sources() -> str:
+    options = "USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', subscribe = 's')"
+    return "".join(f"CREATE TABLE {t} ({columns}) {options};\n" for t, columns in TABLES.items())
+
+
+def _cost(query: str) -> str:
+    text = f"{_sources()}CREATE MATERIALIZED VIEW w AS {query}"
+    circuit = build_circuit(parse_project(ProjectFiles(SPEC, (("views.sql", text),)), {}))
+    return "state" if any(o.cost is Cost.STATE for o in circuit.operators) else "change"
+
+
+def _cell(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _refusal(sql: str) -> tuple[str, str]:
+    try:
+        parse_project(ProjectFiles(SPEC, (("views.sql", f"{_sources()}{sql}"),)), {})
+    except NotSupported as error:
+        return error.message, error.next_step or f"expected: {error.expected}"
+    raise AssertionError(f"not refused: {sql}")
+
+
+def document() -> str:
+    """The page."""
+    lines = [HEAD.rstrip(), ""]
+    lines += [f"- `{table} ({columns})`" for table, columns in TABLES.items()]
+    for title, queries in PARTS.items():
+        lines += ["", f"## {title}", "", "| what | query | work |", "|---|---|---|"]
+        lines += [f"| {name} | {_cell(q)} | {_cost(q)} |" for name, q in queries.items()]
+    lines += ["", "## Refused", "", "| statement | why | instead |", "|---|---|---|"]
+    for sql in NOT_SUPPORTED.values():
+        why, instead = _refusal(sql)
+        words = " ".join(sql.removeprefix("CREATE MATERIALIZED VIEW w AS").split())
+        lines.append(f"| {_cell(words)} | {why} | {instead} |".replace("\n", " "))
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_says_what_is_so() -> None:
+    found = document()
+    if os.environ.get("GOLDEN_UPDATE"):
+        DOCUMENT.write_text(found, encoding="utf-8")
+    assert found == DOCUMENT.read_text(encoding="utf-8")
