@@ -47,7 +47,10 @@ class Jar:
 
 
 def locked_jars(group: str) -> tuple[Jar, ...]:
-    """The jars of a group (`spark`, `broker`, `queries`) in the order of the lock file. Raises WrongUse."""
+    """The jars of a group (`spark`, `broker`, `queries`), in the order of the lock file.
+
+    Raises WrongUse.
+    """
     groups: Mapping[str, Mapping[str, str]] = tomllib.loads(LOCK_FILE.read_text("utf-8"))
     if group not in groups:
         raise WrongUse(
