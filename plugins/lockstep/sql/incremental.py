@@ -34,6 +34,7 @@ from lockstep.sql.nodes import (
     UnionAll,
 )
 from lockstep.sql.nodes import Project as Projection
+from lockstep.sql.source_layout import decoding_options
 
 __all__ = ["build_circuit"]
 
@@ -178,7 +179,10 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             source = sources[node.source]
             declared = [[c.key, c.type, c.nullable] for c in source.columns]
             topic = [source.options.get(key, "") for key in ("format", "subscribe")]
+            # Nothing, and not an empty list, where nothing is said: names of traces stay.
+            decoding = [[list(pair) for pair in decoding_options(source).items()]]
             text = [node.source.lower(), list(node.columns), declared, source.provider, *topic]
+            text += [pairs for pairs in decoding if pairs]
         case Projection():
             text = [[output.name, output.expression.text] for output in node.outputs]
         case Filter():

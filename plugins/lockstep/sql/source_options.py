@@ -1,0 +1,188 @@
+"""The options of a source: which of them its format has, and whether they fit the columns.
+
+Everything that can be known from the declaration alone is refused here, with its place, so that
+what decodes records need not look for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lockstep.errors import NotSupported, ProjectError
+from lockstep.sql.circuit import SourceColumn, SourceTable
+from lockstep.sql.options import BROKER, check_known, choice, need, wrong
+from lockstep.sql.scope import closest
+from lockstep.sql.source_layout import (
+    METADATA_TYPES,
+    layout_of,
+    read_fields,
+    read_metadata,
+)
+
+__all__ = ["checked_source"]
+
+_COMMON = ("subscribe", "format", "on_error", "metadata", "startingoffsets")
+_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "on_error": {"table": "bad records go to <source>_errors", "fail": "they end the interval"},
+    "missing_columns": {
+        "error": "a record without a declared column is bad",
+        "null": "nullable columns may be absent",
+    },
+}
+
+
+@dataclass(frozen=True)
+class _Format:
+    """`options` are those that it has beside the common ones; `check` looks at its columns, those
+    that are read with it."""
+
+    options: tuple[str, ...]
+    check: Callable[[SourceTable, Sequence[SourceColumn]], None]
+
+
+def checked_source(source: SourceTable) -> SourceTable:
+    """The source with its options as the engine reads them. Raises ProjectError, NotSupported."""
+    options = {"format": "json", **source.options}
+    source = replace(source, options=options)
+    options["format"] = _format_name(source, "format", _FORMATS)
+    need(source, "subscribe", "topic")
+    need(source, BROKER, "${lockstep.kafka}")
+    check_known(source, _known_options(options), f" with 'format' = '{options['format']}'")
+    if "," in options["subscribe"]:
+        raise NotSupported(
+            f"{source.name} reads several topics",
+            position=source.position,
+            expected="one topic",
+            found=options["subscribe"],
+            next_step="declare one source per topic and UNION ALL them in a view",
+        )
+    for key, values in _CHOICES.items():
+        if key in options:
+            options[key] = choice(source, key, values)
+    _check_metadata(source)
+    _check_fields(source)
+    layout = layout_of(source)
+    value = [column for column in source.columns if layout.is_of_value(column)]
+    if not value:
+        raise ProjectError(
+            f"{source.name} declares no column of the value",
+            position=source.position,
+            expected="at least one column that 'metadata' does not name",
+            found=", ".join(column.name for column in source.columns),
+        )
+    _FORMATS[layout.format].check(source, value)
+    return source
+
+
+def _format_name(source: SourceTable, key: str, known: Mapping[str, object]) -> str:
+    name = source.options[key].lower()
+    if name not in known:
+        raise NotSupported(
+            f"{source.name} has a format that is not supported",
+            position=source.position,
+            expected=" or ".join(f"{key!r} = {one!r}" for one in closest(name, known)),
+            found=f"{key!r} = {source.options[key]!r}",
+            next_step="write the topic's values in one of these",
+        )
+    return name
+
+
+def _known_options(options: Mapping[str, str]) -> tuple[str, ...]:
+    return (*_COMMON, *_FORMATS[options["format"]].options)
+
+
+def _check_metadata(source: SourceTable) -> None:
+    """Each entry names what Kafka has, and a column of a type that can show it."""
+    try:
+        metadata = read_metadata(source.options.get("metadata", ""))
+    except ValueError as error:
+        raise wrong(
+            source, "metadata", "entries such as `offset AS position`, each column once", str(error)
+        ) from None
+    for name, kind in metadata.items():
+        if kind not in METADATA_TYPES:
+            raise wrong(
+                source, "metadata", f"one of {', '.join(closest(kind, METADATA_TYPES))}", kind
+            )
+        column = _declared(source, "metadata", name)
+        if column.type not in METADATA_TYPES[kind]:
+            types = " or ".join(METADATA_TYPES[kind])
+            raise ProjectError(
+                f"{source.name}: column {column.name} shows the {kind} of a record, "
+                "and has another type",
+                position=source.position,
+                expected=f"{column.name} {types}",
+                found=column.type,
+            )
+
+
+def _declared(source: SourceTable, key: str, name: str) -> SourceColumn:
+    """The declared column of that lower-case name, which option `key` names."""
+    for column in source.columns:
+        if column.key == name:
+            return column
+    known = closest(name, [column.name for column in source.columns])
+    raise wrong(
+        source,
+        key,
+        f"declared columns: {', '.join(known)}",
+        name,
+        "declare the column with its type, or correct the name",
+    )
+
+
+def _check_fields(source: SourceTable) -> None:
+    """Each path leads to one column, and none into what another column takes as a whole."""
+    try:
+        fields = read_fields(source.options.get("fields", ""))
+    except ValueError as error:
+        raise wrong(
+            source,
+            "fields",
+            "entries such as `id = _id, at = meta.ts`, each column once",
+            str(error),
+        ) from None
+    for name in fields:
+        _declared(source, "fields", name)
+    layout = layout_of(source)
+    for name in fields:
+        if name in layout.metadata:
+            raise wrong(source, "fields", "columns of the value", f"{name}, which is metadata")
+    paths = Counter(
+        tuple(part.lower() for part in layout.path(column)[:length])
+        for column in source.columns
+        if layout.is_of_value(column)
+        for length in range(1, len(layout.path(column)) + 1)
+    )
+    for column in source.columns:
+        path = layout.path(column)
+        if layout.is_of_value(column) and paths[tuple(part.lower() for part in path)] > 1:
+            raise wrong(
+                source,
+                "fields",
+                "a field of its own for each column, without regard to case",
+                f"{column.name} = {'.'.join(path)}, which another column reads, too",
+            )
+
+
+def _check_json(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
+    """Any type that can be declared has a form in JSON."""
+
+
+def _check_raw(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
+    if len(columns) != 1 or columns[0].type not in ("BINARY", "STRING"):
+        raise ProjectError(
+            f"{source.name} has 'raw' values, which are one column",
+            position=source.position,
+            expected="one column of type BINARY or STRING beside those of 'metadata'",
+            found=", ".join(f"{column.name} {column.type}" for column in columns),
+        )
+
+
+_JSON = _Format(("missing_columns", "fields"), _check_json)
+_FORMATS: Mapping[str, _Format] = {
+    "json": _JSON,
+    "raw": _Format((), _check_raw),
+}

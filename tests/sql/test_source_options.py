@@ -1,0 +1,145 @@
+"""Options of sources by format: what is taken, and how what is not is refused."""
+
+from __future__ import annotations
+
+import pytest
+from sql_builders import files
+
+from lockstep.errors import ProjectError
+from lockstep.sql.circuit import Project, SourceTable
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.project import parse_project
+from lockstep.sql.source_layout import (
+    Layout,
+    layout_of,
+    read_fields,
+    read_metadata,
+    read_names,
+)
+
+
+def declared(columns: str, options: str = "") -> Project:
+    """A project of the source `s` and a view of one of its columns."""
+    name = columns.split(maxsplit=1)[0]
+    return parse_project(
+        files(
+            f"CREATE TABLE s ({columns}) USING kafka OPTIONS (kafka.bootstrap.servers 'b', "
+            f"subscribe 's'{options}); CREATE MATERIALIZED VIEW w AS SELECT {name} FROM s"
+        ),
+        {},
+    )
+
+
+def source(columns: str, options: str = "") -> SourceTable:
+    return declared(columns, options).sources[0]
+
+
+def refusal(columns: str, options: str) -> tuple[str, str, str]:
+    """Message, expected, found, of a declaration that is refused."""
+    with pytest.raises(ProjectError) as caught:
+        source(columns, options)
+    return caught.value.message, caught.value.expected, caught.value.found
+
+
+def test_metadata_is_a_list_of_names() -> None:
+    text = "partition AS p, OFFSET as `o o`, topic,key As K"
+    found = read_metadata(text)
+    assert found == {"p": "partition", "o o": "offset", "topic": "topic", "k": "key"}
+    for wrong in ("partition p", "a.b", "topic, topic", "key AS"):
+        with pytest.raises(ValueError, match=wrong.split(",", maxsplit=1)[0].split(".")[0]):
+            read_metadata(wrong)
+
+
+def test_fields_are_paths() -> None:
+    assert read_fields("Id = _id, `a b`=meta.`x,y`.z") == {
+        "id": ("_id",),
+        "a b": ("meta", "x,y", "z"),
+    }
+    for wrong in ("id", "id = ", "id = a..b", "id = a, ID = b"):
+        with pytest.raises(ValueError, match=r"id|ID"):
+            read_fields(wrong)
+
+
+def test_names_are_listed_once() -> None:
+    assert read_names("a, `B c`") == ("a", "b c")
+    for wrong in ("a b", "a, A"):
+        with pytest.raises(ValueError, match=r"a|A"):
+            read_names(wrong)
+
+
+def test_each_column_is_read_from_one_place() -> None:
+    columns = "a INT, k BINARY, at TIMESTAMP"
+    found = source(columns, ", metadata 'key AS k', fields 'at = meta.ts'")
+    layout = layout_of(found)
+    expected = Layout("rows", "json", "json", {"k": "key"}, {"at": ("meta", "ts")}, ())
+    assert layout == expected
+    a, k, at = found.columns
+    assert [layout.is_of_value(column) for column in (a, k, at)] == [True, False, True]
+    assert [layout.path(column) for column in (a, at)] == [("a",), ("meta", "ts")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message", "expected", "found"),
+    [
+        ("a INT", ", format 'jsn'", "has a format that is not supported", "'json'", "'jsn'"),
+        ("a INT, p INT", ", metadata 'part AS p'", "'metadata' that can't", "partition", "part"),
+        ("a INT", ", metadata 'offset AS o'", "'metadata' that can't be read", "a", "o"),
+        ("a INT, o INT", ", metadata 'offset AS o'", "column o shows the offset", "BIGINT", "INT"),
+        (
+            "a INT, k INT",
+            ", metadata 'key AS k'",
+            "column k shows the key",
+            "k BINARY or STRING",
+            "INT",
+        ),
+        ("o BIGINT", ", metadata 'offset AS o'", "no column of the value", "'metadata'", "o"),
+        ("a INT", ", fields 'b = x'", "'fields' that can't be read", "a", "b"),
+        ("a INT", ", fields 'a = '", "'fields' that can't be read", "id = _id", "a ="),
+        ("a INT, b INT", ", fields 'b = A'", "'fields'", "a field of its own", "a = a"),
+        (
+            "a INT, b INT",
+            ", fields 'b = a.c'",
+            "'fields'",
+            "a field of its own",
+            "a = a, which another",
+        ),
+        (
+            "a INT, o BIGINT",
+            ", metadata 'offset AS o', fields 'o = x'",
+            "'fields'",
+            "of the value",
+            "o, which is metadata",
+        ),
+        ("a INT, b INT", ", format 'raw'", "'raw' values, which are one", "BINARY", "b INT"),
+        ("a INT", ", format 'raw'", "'raw' values, which are one column", "BINARY", "a INT"),
+        (
+            "a STRING",
+            ", format 'raw', fields 'a = b'",
+            "'fields' that is not supported with 'format' = 'raw'",
+            "subscribe",
+            "fields",
+        ),
+    ],
+)
+def test_refused(columns: str, options: str, message: str, expected: str, found: str) -> None:
+    parts = refusal(columns, options)
+    for part, text in zip((message, expected, found), parts, strict=True):
+        assert part in text
+
+
+def test_what_decodes_records_names_the_trace() -> None:
+    def names(options: str) -> list[str]:
+        project = parse_project(
+            files(
+                "CREATE TABLE s (a STRING, b BIGINT) USING kafka OPTIONS (kafka.bootstrap.servers "
+                f"'b', subscribe 's'{options}); "
+                "CREATE MATERIALIZED VIEW w AS SELECT a, count(*) AS n FROM s GROUP BY a"
+            ),
+            {},
+        )
+        return [trace.table for trace in build_circuit(project).traces]
+
+    plain = names("")
+    assert names(", on_error 'fail', missing_columns 'null', kafka.x 'y'") == plain
+    assert names(", metadata 'offset AS b'") != plain
+    assert names(", fields 'a = c'") != plain
