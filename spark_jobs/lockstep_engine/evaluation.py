@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.nodes import Aggregate, Filter, Join, Scan
+from lockstep.sql.nodes import Aggregate, Filter, Join, Scan, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted
 from lockstep_engine.operators import Evaluation, evaluate
@@ -39,11 +39,11 @@ class Evaluated:
 
 def _reads(circuit: Circuit) -> Mapping[int, int]:
     """How often each operator's delta is read: a stateful consumer reads it for its output and for
-    its trace, an outbox once."""
-    reads = {operator.ref: 0 for operator in circuit.operators}
+    its trace, an outbox once. What an upsert appends to its trace is its own delta."""
+    reads = {op.ref: 1 if isinstance(op.node, Upsert) else 0 for op in circuit.operators}
     for operator in circuit.operators:
         for ref in operator.inputs:
-            reads[ref] += 3 if isinstance(operator.node, Join | Aggregate) else 1
+            reads[ref] += 3 if isinstance(operator.node, Join | Aggregate | Upsert) else 1
     for outbox in circuit.outboxes:
         reads[outbox.ref] += 1
     return reads
@@ -145,8 +145,8 @@ def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
 
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
-    rows, which is the same Z-set without a shuffle), and the output of an aggregate."""
-    if operator.append_only or isinstance(operator.node, Aggregate):
+    rows, which is the same Z-set without a shuffle), and the output of an aggregate or an upsert."""
+    if operator.append_only or isinstance(operator.node, Aggregate | Upsert):
         return True
     if isinstance(operator.node, Filter):
         return _is_consolidated(by_ref[operator.inputs[0]], by_ref)
@@ -164,7 +164,7 @@ def _is_worth_keeping(operator: Operator, by_ref: Mapping[int, Operator]) -> boo
         node = by_ref[ref].node
         if isinstance(node, Scan):
             return True
-        if isinstance(node, Join | Aggregate):
+        if isinstance(node, Join | Aggregate | Upsert):
             return False
         return all(is_light(below) for below in by_ref[ref].inputs)
 

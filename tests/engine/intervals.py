@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
-from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan
+from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan, Upsert
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import absolute_steps
@@ -37,6 +37,8 @@ def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
             refs = tuple(one.ref for one in inputs)
+            if isinstance(node, Upsert):
+                keeps = False
             found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1)
         return found[node]
 
@@ -70,6 +72,9 @@ def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
                     for place, argument in enumerate(arguments)
                 ]
             return tuple(traces)
+        case Upsert():
+            others = tuple(name for name in node.columns if name not in node.keys)
+            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.keys, others),)
         case _:
             return ()
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from kafka_builders import interval
 
+from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_decode import UndecodableError
-from lockstep.adapters.verify_formats import reading_of
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MILLISECONDS = 1_767_323_045_678
 """The timestamp of every record: 2026-01-02 03:04:05.678."""
@@ -71,14 +71,14 @@ class Topic:
         return Counter(raw.partition for raw in self.records)
 
 
-def engine_rows(table: SourceTable, decoded: Decoded) -> Counter[tuple[Any, ...]]:
-    """The decoded rows with their weights, as plain Python values; instants as text of UTC."""
+def plain_rows(table: SourceTable, delta: DataFrame) -> Counter[tuple[Any, ...]]:
+    """The rows of a delta with their weights, as plain Python values; instants as text of UTC."""
     names = [
         f"CAST(`{c.key}` AS TIMESTAMP_NTZ) AS `{c.key}`" if c.type == "TIMESTAMP" else f"`{c.key}`"
         for c in table.columns
     ]
     found: Counter[tuple[Any, ...]] = Counter()
-    for row in decoded.delta.selectExpr(*names, "_weight").collect():
+    for row in delta.selectExpr(*names, "_weight").collect():
         found[tuple(map(_plain, row[:-1]))] += row["_weight"]
     return Counter({row: weight for row, weight in found.items() if weight})
 
@@ -115,7 +115,7 @@ def check_same(spark: SparkSession, table: SourceTable, topic: Topic) -> dict[in
     reasons = {places[row["partition"], row["offset"]]: row["reason"] for row in errors}
     rows, bad = verified_rows(table, topic)
     assert set(reasons) == bad
-    assert engine_rows(table, decoded) == rows
+    assert plain_rows(table, decoded.delta) == rows
     for row in errors:
         sent = topic.records[places[row["partition"], row["offset"]]]
         assert (_plain(row["key"]), _plain(row["value"])) == (sent.key, sent.value)

@@ -6,8 +6,10 @@ import pytest
 from sql_builders import files
 
 from lockstep.errors import ProjectError
-from lockstep.sql.circuit import Project, SourceTable
+from lockstep.sql.circuit import Project, SourceTable, TraceKind
+from lockstep.sql.explain import explain
 from lockstep.sql.incremental import build_circuit
+from lockstep.sql.nodes import CHANGE_COLUMNS, Scan, Upsert
 from lockstep.sql.project import parse_project
 from lockstep.sql.source_layout import (
     Layout,
@@ -110,8 +112,8 @@ def test_each_column_is_read_from_one_place() -> None:
             "of the value",
             "o, which is metadata",
         ),
-        ("a INT, b INT", ", format 'raw'", "'raw' values, which are one", "BINARY", "b INT"),
-        ("a INT", ", format 'raw'", "'raw' values, which are one column", "BINARY", "a INT"),
+        ("a INT, b INT", ", format 'raw'", "'raw' records, which are one", "BINARY", "b INT"),
+        ("a INT", ", format 'raw'", "'raw' records, which are one", "BINARY", "a INT"),
         (
             "a STRING",
             ", format 'raw', fields 'a = b'",
@@ -119,12 +121,91 @@ def test_each_column_is_read_from_one_place() -> None:
             "subscribe",
             "fields",
         ),
+        ("a INT, b INT", ", format 'upsert'", "no option 'key'", "'key' = 'id'", "format"),
+        ("a INT, b INT", ", format 'upsert', key 'c'", "'key' that can't", "a, b", "c"),
+        ("a INT, b INT", ", format 'upsert', key 'a b'", "'key' that can't", "each once", "a b"),
+        ("a INT", ", format 'upsert', key 'a'", "no column of the value", "nor 'key' names", "a"),
+        (
+            "a ARRAY<INT>, b INT",
+            ", format 'upsert', key 'a'",
+            "'key' that can't be read",
+            "no ARRAY",
+            "a ARRAY<INT>",
+        ),
+        (
+            "a BIGINT, b INT",
+            ", format 'upsert', key 'a', metadata 'offset AS a'",
+            "'key' that can't be read",
+            "columns of the record",
+            "which is metadata",
+        ),
+        (
+            "a INT, b STRUCT<c: MAP<STRING, INT>>",
+            ", format 'debezium', key 'a'",
+            "a type without equality",
+            "another type than MAP",
+            "MAP<STRING, INT>",
+        ),
+        (
+            "a INT, o BIGINT",
+            ", format 'debezium', metadata 'offset AS o'",
+            "'metadata' that can't be read",
+            "an option 'key'",
+            "offset AS o",
+        ),
+        ("a INT, b INT", ", format 'upsert', key.format 'x', key 'a'", "a format", "'raw'", "'x'"),
+        (
+            "a INT, b INT",
+            ", format 'upsert', key.format 'raw', key 'a'",
+            "'raw' records, which are one column",
+            "BINARY or STRING",
+            "a INT",
+        ),
+        ("a INT", ", key 'a'", "'key' that is not supported with 'format' = 'json'", "sub", "key"),
     ],
 )
 def test_refused(columns: str, options: str, message: str, expected: str, found: str) -> None:
     parts = refusal(columns, options)
     for part, text in zip((message, expected, found), parts, strict=True):
         assert part in text
+
+
+def test_views_share_the_table_of_a_keyed_source() -> None:
+    """Nothing is pruned or filtered below it, so that there is one state, and filters see the last
+    rows alone."""
+    project = parse_project(
+        files(
+            "CREATE TABLE s (id BIGINT, a INT, b INT) USING kafka OPTIONS (kafka.bootstrap.servers "
+            "'b', subscribe 's', format 'debezium', key 'ID');"
+            "CREATE MATERIALIZED VIEW w AS SELECT id FROM s WHERE a > 1 AND id > 0;"
+            "CREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS n FROM s GROUP BY a"
+        ),
+        {},
+    )
+    circuit = build_circuit(project)
+    [upsert] = [one for one in circuit.operators if isinstance(one.node, Upsert)]
+    assert upsert.node.columns == ("id", "a", "b")
+    assert upsert.node.input == Scan("s", ("id", "a", "b", *CHANGE_COLUMNS))
+    assert [(t.kind, t.key, t.columns) for t in upsert.traces] == [
+        (TraceKind.ROWS, ("id",), ("a", "b"))
+    ]
+    assert (circuit.operators[0].append_only, upsert.append_only) == (True, False)
+    assert "%1 = upsert %0 by id\n" in explain(project, circuit)
+
+
+def test_change_events_without_keys_are_not_append_only() -> None:
+    circuit = build_circuit(declared("a INT, b INT", ", format 'debezium'"))
+    assert [(type(one.node), one.append_only) for one in circuit.operators] == [(Scan, False)]
+
+
+def test_an_upsert_refuses_what_is_no_keyed_input() -> None:
+    with pytest.raises(ValueError, match="ends in _partition, _offset, _deleted"):
+        Upsert(Scan("s", ("a",)), ("a",))
+    keyed = Scan("s", ("a", *CHANGE_COLUMNS))
+    with pytest.raises(ValueError, match="at least one key"):
+        Upsert(keyed, ())
+    with pytest.raises(ValueError, match="refers to _offset"):
+        Upsert(keyed, ("_offset",))
 
 
 def test_what_decodes_records_names_the_trace() -> None:

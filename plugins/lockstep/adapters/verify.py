@@ -19,9 +19,9 @@ import pyarrow as pa
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
+from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_compare import compare, inexact_columns
 from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
-from lockstep.adapters.verify_formats import reading_of
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, OffsetRange, PipelineState, SourceSlice

@@ -1,91 +1,55 @@
-"""What verification makes of records, by format: rows, or changes of rows that it folds itself.
+"""What verification reads from the bytes of a record, by format, and from what Kafka knows of it.
 
-Nothing of the engine is used, so that what both take for a row, they found each on its own.
+Nothing of the engine is used, so that what both take for a value, they found each on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from lockstep.adapters.verify_decode import Row, UndecodableError, row_decoder
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceColumn, SourceTable
-from lockstep.sql.source_layout import Layout, layout_of
+from lockstep.sql.source_layout import layout_of
 
-__all__ = ["Reading", "reading_of"]
+__all__ = ["DecodeBytes", "bytes_decoder", "metadata_decoder"]
+
+DecodeBytes = Callable[[bytes | None], Row]
+"""From the bytes of a value or key to what its columns are; raises UndecodableError."""
 
 _EPOCH = datetime(1970, 1, 1)
-DecodeText = Callable[[bytes | None], Row]
 
 
-class Reading(Protocol):
-    """Reads the records of one source, in any order of partitions; each partition's in order."""
-
-    def rows(self, record: RawRecord, step: int) -> Iterable[Row]:
-        """The rows that this record adds for good. Raises UndecodableError for a bad record."""
-
-    def rest(self) -> Iterable[Row]:
-        """The rows that are known when all records were read."""
-
-
-def reading_of(source: SourceTable) -> Reading:
-    """How the source's records are read. Raises WrongUse for a format that verification lacks."""
-    return _EachIsARow(source)
-
-
-class _Columns:
-    """The columns of a record in the order in which they are declared, from where each stands."""
-
-    def __init__(self, source: SourceTable) -> None:
-        self._layout = layout_of(source)
-        self._columns = source.columns
-        value = [column for column in source.columns if self._layout.is_of_value(column)]
-        self._of_value = [column.key for column in value]
-        self._decode_value = _decoder(source, self._layout, self._layout.format, value)
-
-    def row(self, record: RawRecord) -> Row:
-        found: dict[str, object] = dict(
-            zip(self._of_value, self._decode_value(record.value), strict=True)
-        )
-        for column in self._columns:
-            if column.key in self._layout.metadata:
-                found[column.key] = _shown(column, self._layout.metadata[column.key], record)
-        return tuple(found[column.key] for column in self._columns)
-
-
-class _EachIsARow:
-    """Each record is a row."""
-
-    def __init__(self, source: SourceTable) -> None:
-        self._columns = _Columns(source)
-
-    def rows(self, record: RawRecord, step: int) -> Iterable[Row]:  # noqa: ARG002 - of the protocol
-        return (self._columns.row(record),)
-
-    def rest(self) -> Iterable[Row]:
-        return ()
-
-
-def _decoder(
-    source: SourceTable, layout: Layout, format_: str, columns: Sequence[SourceColumn]
-) -> DecodeText:
+def bytes_decoder(
+    source: SourceTable, format_: str, columns: Sequence[SourceColumn]
+) -> DecodeBytes:
+    """What reads the columns, in their order. Raises WrongUse for a format that verification lacks."""
     if format_ not in _FORMATS:
         raise WrongUse(
             f"verify cannot decode source {source.name}",
             expected=f"a format among {', '.join(_FORMATS)}",
             found=format_,
+            next_step="verify a pipeline whose sources have only these formats",
         )
-    return _FORMATS[format_](source, layout, columns)
+    return _FORMATS[format_](source, columns)
 
 
-def _json(source: SourceTable, layout: Layout, columns: Sequence[SourceColumn]) -> DecodeText:
+def metadata_decoder(source: SourceTable) -> Callable[[RawRecord], dict[str, object]]:
+    """A function from a record to its metadata columns by lower-case name; raises
+    UndecodableError."""
+    metadata = layout_of(source).metadata
+    columns = [column for column in source.columns if column.key in metadata]
+    return lambda record: {c.key: _shown(c, metadata[c.key], record) for c in columns}
+
+
+def _json(source: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
+    layout = layout_of(source)
     return row_decoder(columns, source.absent_is_null, [layout.path(column) for column in columns])
 
 
-def _raw(_: SourceTable, __: Layout, columns: Sequence[SourceColumn]) -> DecodeText:
+def _raw(_: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
     (column,) = columns
 
     def decode(value: bytes | None) -> Row:
@@ -96,7 +60,7 @@ def _raw(_: SourceTable, __: Layout, columns: Sequence[SourceColumn]) -> DecodeT
     return decode
 
 
-_FORMATS: Mapping[str, Callable[[SourceTable, Layout, Sequence[SourceColumn]], DecodeText]] = {
+_FORMATS: Mapping[str, Callable[[SourceTable, Sequence[SourceColumn]], DecodeBytes]] = {
     "json": _json,
     "raw": _raw,
 }

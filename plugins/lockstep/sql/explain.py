@@ -18,6 +18,7 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
 )
 from lockstep.sql.nodes import Project as Projection
 
@@ -154,6 +155,8 @@ def _detail(operator: Operator) -> str:
             calls = ", ".join(map(_call, node.aggregates))
             by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
             text = f"{by}: {calls}" if calls else by
+        case Upsert():
+            text = f"by {', '.join(node.keys)}"
     return text
 
 

@@ -32,9 +32,10 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
 )
 from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.source_layout import decoding_options
+from lockstep.sql.source_layout import decoding_options, layout_of
 
 __all__ = ["build_circuit"]
 
@@ -98,7 +99,10 @@ class _Builder:
         from_inputs = all(self.append_only[ref] for ref in inputs)
         match node:
             case Scan():
-                return self._sources[node.source].provider == "kafka"
+                source = self._sources[node.source]
+                return source.provider == "kafka" and not layout_of(source).takes_back
+            case Upsert():
+                return False
             case Aggregate():
                 # A group that is there stays; with aggregates its row changes.
                 return from_inputs and not node.aggregates
@@ -122,6 +126,9 @@ class _Builder:
                 )
             case Aggregate():
                 return self._aggregate_traces(node, inputs[0])
+            case Upsert():
+                others = _rest(node.columns, node.keys)
+                return (self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]),)
             case _:
                 return ()
 
@@ -196,4 +203,6 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Aggregate():
             calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
             text = [list(node.keys), calls]
+        case Upsert():
+            text = list(node.keys)
     return [type(node).__name__, *text]

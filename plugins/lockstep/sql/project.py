@@ -17,12 +17,22 @@ from lockstep.sql.circuit import (
     SourceTable,
     View,
 )
-from lockstep.sql.nodes import Aggregate, Expression, Join, Node, Output, Scan
+from lockstep.sql.nodes import (
+    CHANGE_COLUMNS,
+    Aggregate,
+    Expression,
+    Join,
+    Node,
+    Output,
+    Scan,
+    Upsert,
+)
 from lockstep.sql.nodes import Project as Projection
 from lockstep.sql.options import BROKER, check_known, need
 from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
 from lockstep.sql.rewrites import rewrite, with_inputs
 from lockstep.sql.scope import Lowered, closest
+from lockstep.sql.source_layout import layout_of
 from lockstep.sql.source_options import checked_source
 from lockstep.sql.spec import parse_spec, read_project_files
 from lockstep.sql.statements import (
@@ -182,10 +192,7 @@ class _Views(Mapping[str, Lowered]):
     def __getitem__(self, name: str) -> Lowered:
         source = self._sources.get(name)
         if source is not None:
-            columns = tuple(column.key for column in source.columns)
-            return Lowered(
-                Scan(source.name, columns), tuple(column.name for column in source.columns)
-            )
+            return Lowered(_source_node(source), tuple(column.name for column in source.columns))
         if name not in self._lowered:
             self._lowered[name] = self._lower(self.statements[name])
         return self._lowered[name]
@@ -224,6 +231,13 @@ class _Views(Mapping[str, Lowered]):
             sql=statement.sql,
             position=statement.position,
         )
+
+
+def _source_node(source: SourceTable) -> Node:
+    columns, keys = tuple(column.key for column in source.columns), layout_of(source).keys
+    if keys:
+        return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS)), keys)
+    return Scan(source.name, columns)
 
 
 def _check_columns(view: ViewStatement, lowered: Lowered) -> None:

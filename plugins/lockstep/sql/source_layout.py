@@ -16,6 +16,7 @@ __all__ = [
     "METADATA_TYPES",
     "Layout",
     "decoding_options",
+    "formats_of",
     "layout_of",
     "read_fields",
     "read_metadata",
@@ -57,6 +58,11 @@ class Layout:
     fields: Mapping[str, tuple[str, ...]]
     keys: tuple[str, ...]
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether a record can take a row back by itself."""
+        return self.kind == "debezium" and not self.keys
+
     def is_of_key(self, column: SourceColumn) -> bool:
         """Whether the column is read from the record's key."""
         return self.kind == "upsert" and column.key in self.keys
@@ -73,20 +79,25 @@ class Layout:
 def layout_of(source: SourceTable) -> Layout:
     """The layout that checked options say."""
     options = source.options
-    kind = options.get("format", "json")
-    format_ = kind
-    if kind == "upsert":
-        format_ = options.get("value.format", "json")
-    elif kind == "debezium":
-        format_ = "json"
     return Layout(
-        kind if kind in ("upsert", "debezium") else "rows",
-        format_,
-        options.get("key.format", format_),
+        *formats_of(source),
         read_metadata(options.get("metadata", "")),
         read_fields(options.get("fields", "")),
         read_names(options.get("key", "")),
     )
+
+
+def formats_of(source: SourceTable) -> tuple[str, str, str]:
+    """What a record means, the format of values and that of keys."""
+    options = source.options
+    match options.get("format", "json"):
+        case "upsert":
+            value = options.get("value.format", "json")
+            return "upsert", value, options.get("key.format", value)
+        case "debezium":
+            return "debezium", "json", "json"
+        case name:
+            return "rows", name, name
 
 
 def decoding_options(source: SourceTable) -> dict[str, str]:

@@ -16,9 +16,11 @@ from lockstep.sql.options import BROKER, check_known, choice, need, wrong
 from lockstep.sql.scope import closest
 from lockstep.sql.source_layout import (
     METADATA_TYPES,
+    formats_of,
     layout_of,
     read_fields,
     read_metadata,
+    read_names,
 )
 
 __all__ = ["checked_source"]
@@ -46,10 +48,13 @@ def checked_source(source: SourceTable) -> SourceTable:
     """The source with its options as the engine reads them. Raises ProjectError, NotSupported."""
     options = {"format": "json", **source.options}
     source = replace(source, options=options)
-    options["format"] = _format_name(source, "format", _FORMATS)
+    options["format"] = _format_name(source, "format", {**_FORMATS, **_KINDS})
+    for key in ("value.format", "key.format"):
+        if options["format"] == "upsert" and key in options:
+            options[key] = _format_name(source, key, _FORMATS)
     need(source, "subscribe", "topic")
     need(source, BROKER, "${lockstep.kafka}")
-    check_known(source, _known_options(options), f" with 'format' = '{options['format']}'")
+    check_known(source, _known_options(source), f" with 'format' = '{options['format']}'")
     if "," in options["subscribe"]:
         raise NotSupported(
             f"{source.name} reads several topics",
@@ -62,6 +67,7 @@ def checked_source(source: SourceTable) -> SourceTable:
         if key in options:
             options[key] = choice(source, key, values)
     _check_metadata(source)
+    _check_key(source)
     _check_fields(source)
     layout = layout_of(source)
     value = [column for column in source.columns if layout.is_of_value(column)]
@@ -69,10 +75,13 @@ def checked_source(source: SourceTable) -> SourceTable:
         raise ProjectError(
             f"{source.name} declares no column of the value",
             position=source.position,
-            expected="at least one column that 'metadata' does not name",
+            expected="at least one column that neither 'metadata' nor 'key' names",
             found=", ".join(column.name for column in source.columns),
         )
     _FORMATS[layout.format].check(source, value)
+    if layout.kind == "upsert":
+        keys = [column for column in source.columns if layout.is_of_key(column)]
+        _FORMATS[layout.key_format].check(source, keys)
     return source
 
 
@@ -89,8 +98,10 @@ def _format_name(source: SourceTable, key: str, known: Mapping[str, object]) -> 
     return name
 
 
-def _known_options(options: Mapping[str, str]) -> tuple[str, ...]:
-    return (*_COMMON, *_FORMATS[options["format"]].options)
+def _known_options(source: SourceTable) -> tuple[str, ...]:
+    _, *formats = formats_of(source)
+    own = [option for name in sorted(set(formats)) for option in _FORMATS[name].options]
+    return tuple(dict.fromkeys((*_COMMON, *_KINDS.get(source.options["format"], ()), *own)))
 
 
 def _check_metadata(source: SourceTable) -> None:
@@ -131,6 +142,43 @@ def _declared(source: SourceTable, key: str, name: str) -> SourceColumn:
         name,
         "declare the column with its type, or correct the name",
     )
+
+
+def _check_key(source: SourceTable) -> None:
+    """Keys are plain columns, and rows can be compared by all of theirs."""
+    kind = source.options["format"]
+    if kind == "upsert":
+        need(source, "key", "id")
+    try:
+        keys = read_names(source.options.get("key", ""))
+    except ValueError as error:
+        raise wrong(source, "key", "declared columns: `a, b`, each once", str(error)) from None
+    metadata = read_metadata(source.options.get("metadata", ""))
+    for name in keys:
+        column = _declared(source, "key", name)
+        if name in metadata or "<" in column.type:
+            raise wrong(
+                source,
+                "key",
+                "columns of the record, and of types that are no ARRAY, MAP or STRUCT",
+                f"{column.name} {column.type}"
+                + (", which is metadata" if name in metadata else ""),
+            )
+    for column in source.columns:
+        if keys and "MAP<" in column.type:
+            raise NotSupported(
+                f"{source.name} has a key and a column {column.name} of a type without equality",
+                position=source.position,
+                expected="another type than MAP",
+                found=column.type,
+                next_step="declare it as an ARRAY<STRUCT<...>>, or leave it out",
+            )
+    if kind == "debezium" and metadata and not keys:
+        raise wrong(
+            source,
+            "metadata",
+            "an option 'key' beside it: a row that is taken back has the metadata of another record",
+        )
 
 
 def _check_fields(source: SourceTable) -> None:
@@ -174,9 +222,9 @@ def _check_json(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
 def _check_raw(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
     if len(columns) != 1 or columns[0].type not in ("BINARY", "STRING"):
         raise ProjectError(
-            f"{source.name} has 'raw' values, which are one column",
+            f"{source.name} has 'raw' records, which are one column",
             position=source.position,
-            expected="one column of type BINARY or STRING beside those of 'metadata'",
+            expected="one column of type BINARY or STRING, beside those of 'metadata' and 'key'",
             found=", ".join(f"{column.name} {column.type}" for column in columns),
         )
 
@@ -186,3 +234,8 @@ _FORMATS: Mapping[str, _Format] = {
     "json": _JSON,
     "raw": _Format((), _check_raw),
 }
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "upsert": ("key", "key.format", "value.format"),
+    "debezium": ("key",),
+}
+"""Formats that say what records mean, and take the values in another; with options of their own."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.nodes import Aggregate, Filter, Join, Project, Scan, TimeWindow, UnionAll
+from lockstep.sql.nodes import Aggregate, Filter, Join, Project, Scan, TimeWindow, UnionAll, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.operators.aggregate import aggregate
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 from lockstep_engine.operators.join import join
 from lockstep_engine.operators.linear import add_window, filter_rows, project, union_all
+from lockstep_engine.operators.upsert import upsert
 
 __all__ = ["Context", "Deltas", "Evaluation", "State", "evaluate"]
 
@@ -52,5 +53,7 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
             return join(operator, node, inputs, state, context)
         case Aggregate():
             return aggregate(operator, node, deltas[0], state, context)
+        case Upsert():
+            return upsert(operator, node, deltas[0], state, context)
         case _:
             assert_never(node)

@@ -43,6 +43,7 @@ class DeclaredColumn:
     type: DataType
     nullable: bool
     path: tuple[str, ...] = ()
+    is_key: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ class Decoding:
 @dataclass(frozen=True)
 class Rows:
     """A row that good records give: `values` names the column of the frame for each number of a
-    declared column, `also` further ones and what they are called. `when` names a boolean column of
-    the frame: only records for which it is true give the row."""
+    declared column, `also` further ones with what they are called and their types. `when` names a
+    boolean column of the frame: only records for which it is true give the row."""
 
     values: Mapping[int, str]
-    also: Mapping[str, str] = field(default_factory=dict)
+    also: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     when: str = ""
     weight: int = 1
 
@@ -116,8 +117,8 @@ def combined(parts: Sequence[Decoding]) -> Decoding:
 
 def null_fault(column: DeclaredColumn, value: str) -> tuple[str, str]:
     """What is wrong where a column that must not be null is."""
-    text = f"column {column.name} is null, and is declared NOT NULL"
-    return f"{value} IS NULL", literal(text)
+    why = "is of the key" if column.is_key else "is declared NOT NULL"
+    return f"{value} IS NULL", literal(f"column {column.name} is null, and {why}")
 
 
 def literal(text: str) -> str:

@@ -1,8 +1,8 @@
 """Kafka topics as deltas: exactly the recorded offset ranges, decoded, each record in its step.
 
-The law: every committed record of the ranges is either one row of `delta` or one row of `errors`,
-and which of the two, and in which step, depends on the record, the source's declaration and the
-division alone.
+The law: every committed record of the ranges is either good, and then gives the rows of `delta` that
+its format says (most often one), or is one row of `errors`; and which of the two, and in which step,
+depends on the record, the source's declaration and the division alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ FIXED_SETTINGS = {
 class Decoded:
     """The records of one source in one interval.
 
-    `delta`: the wanted columns under their lower-case names, `_weight bigint` = 1, `_step bigint`.
+    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; for a
+    keyed source also CHANGE_COLUMNS, for the upsert that reads them.
     `errors`: bad records, columns as in ERROR_COLUMNS. Both are filters of the frames in `kept`,
     which are marked as persisted: the first action that reads one of them to its end reads Kafka,
     and later ones don't. Whoever asked for it calls `unpersist` on each of `kept` when done.
@@ -84,7 +85,7 @@ def read_kafka(
     reader = record_reader(source, declared)
     ranges = step_ranges(interval, source.name)
     if not ranges:
-        return _nothing(spark, [declared[number] for number in wanted])
+        return _nothing(spark, reader, [declared[number] for number in wanted])
     # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     # of the decoding time.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
@@ -154,10 +155,13 @@ def _declared(spark: SparkSession, source: SourceTable) -> tuple[DeclaredColumn,
     )
 
 
-def _nothing(spark: SparkSession, wanted: Sequence[DeclaredColumn]) -> Decoded:
+def _nothing(
+    spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn]
+) -> Decoded:
     """No offset at all: the broker is not asked."""
+    also = [f"{quoted(name)} {kind}" for name, kind in reader.rows[0].also.values()]
     columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
-    delta = ", ".join([*columns, f"{WEIGHT} bigint", f"{STEP} bigint"])
+    delta = ", ".join([*columns, *also, f"{WEIGHT} bigint", f"{STEP} bigint"])
     return Decoded(spark.createDataFrame([], delta), spark.createDataFrame([], ERROR_COLUMNS))
 
 
@@ -213,7 +217,7 @@ def _rows(kept: DataFrame, rows: Rows, wanted: Mapping[int, str]) -> DataFrame:
     """The rows of one kind that good records give: the wanted columns by number and name, those
     beside them, `_weight`, `_step`."""
     renamed = [f"{rows.values[number]} AS {quoted(name)}" for number, name in wanted.items()]
-    also = [f"{made} AS {name}" for made, name in rows.also.items()]
+    also = [f"{made} AS {name}" for made, (name, _) in rows.also.items()]
     good = kept.where(f"_good AND {rows.when}" if rows.when else "_good")
     return good.selectExpr(*renamed, *also, f"{rows.weight}L AS {WEIGHT}", STEP)
 
