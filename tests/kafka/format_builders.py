@@ -43,6 +43,7 @@ class Topic:
 
     def send(self, *records: Record) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
+        ends = Counter(raw.partition for raw in self.records)
         for record in records:
             producer.produce(
                 self.name,
@@ -52,11 +53,10 @@ class Topic:
                 timestamp=MILLISECONDS,
                 headers=list(record.headers),
             )
-            offset = sum(raw.partition == record.partition for raw in self.records)
             self.records.append(
                 RawRecord(
                     record.partition,
-                    offset,
+                    ends[record.partition],
                     record.value,
                     record.key,
                     MILLISECONDS,
@@ -64,6 +64,7 @@ class Topic:
                     self.name,
                 )
             )
+            ends[record.partition] += 1
         assert producer.flush(30) == 0
 
     @property

@@ -32,6 +32,7 @@ __all__ = [
     "json_parser",
     "object_decoder",
     "row_decoder",
+    "value_decoder",
 ]
 
 Row = tuple[object, ...]
@@ -194,7 +195,8 @@ def _binary(value: object) -> object:
     raise UndecodableError(f"{value!r} is no text of base64")
 
 
-def _decoder(text: str) -> _Decode:
+def value_decoder(text: str) -> _Decode:
+    """What reads a JSON value as the type. Raises WrongUse for types that verification lacks."""
     name, parameters = _spark_type(text)
     arrow_type(text)
     if name in _INTEGER_BITS:
@@ -260,7 +262,7 @@ def object_decoder(
 ) -> Callable[[Mapping[str, object]], Row]:
     """A function from a JSON object to the row it holds; else as `row_decoder`."""
     decoders = [
-        (column.name, path, column.nullable, _decoder(column.type))
+        (column.name, path, column.nullable, value_decoder(column.type))
         for column, path in zip(columns, paths or [(c.name,) for c in columns], strict=True)
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from lockstep.adapters.verify_csv import csv_decoder
 from lockstep.adapters.verify_decode import Row, UndecodableError, row_decoder
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.errors import WrongUse
@@ -60,8 +61,13 @@ def _raw(_: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
     return decode
 
 
+def _csv(source: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
+    return csv_decoder(columns, source.options)
+
+
 _FORMATS: Mapping[str, Callable[[SourceTable, Sequence[SourceColumn]], DecodeBytes]] = {
     "json": _json,
+    "csv": _csv,
     "raw": _raw,
 }
 

@@ -15,6 +15,7 @@ from lockstep.sql.circuit import SourceColumn, SourceTable
 __all__ = [
     "METADATA_TYPES",
     "Layout",
+    "csv_signs",
     "decoding_options",
     "formats_of",
     "layout_of",
@@ -98,6 +99,14 @@ def formats_of(source: SourceTable) -> tuple[str, str, str]:
             return "debezium", "json", "json"
         case name:
             return "rows", name, name
+
+
+def csv_signs(options: Mapping[str, str]) -> tuple[str, str, str]:
+    """The separator, the quote and the sign that escapes a quote."""
+    separator = options.get("sep", options.get("delimiter", ","))
+    # As Spark reads it, too: a tab can hardly be seen in a file.
+    separator = "\t" if separator == "\\t" else separator
+    return separator, options.get("quote", '"'), options.get("escape", "\\")
 
 
 def decoding_options(source: SourceTable) -> dict[str, str]:

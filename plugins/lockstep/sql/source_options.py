@@ -16,12 +16,14 @@ from lockstep.sql.options import BROKER, check_known, choice, need, wrong
 from lockstep.sql.scope import closest
 from lockstep.sql.source_layout import (
     METADATA_TYPES,
+    csv_signs,
     formats_of,
     layout_of,
     read_fields,
     read_metadata,
     read_names,
 )
+from lockstep.sql.time_formats import READABLE, read_time_format
 
 __all__ = ["checked_source"]
 
@@ -54,6 +56,14 @@ def checked_source(source: SourceTable) -> SourceTable:
             options[key] = _format_name(source, key, _FORMATS)
     need(source, "subscribe", "topic")
     need(source, BROKER, "${lockstep.kafka}")
+    if "header" in options:
+        raise NotSupported(
+            f"{source.name} has an option 'header', which a topic's records have none of",
+            position=source.position,
+            expected="records that are one line of fields each",
+            found=f"'header' = {options['header']!r}",
+            next_step="leave it out, and let the producer send no header",
+        )
     check_known(source, _known_options(source), f" with 'format' = '{options['format']}'")
     if "," in options["subscribe"]:
         raise NotSupported(
@@ -229,9 +239,41 @@ def _check_raw(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
         )
 
 
+def _check_csv(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
+    for column in columns:
+        if "<" in column.type:
+            raise NotSupported(
+                f"{source.name}: column {column.name} has a type that CSV cannot hold",
+                position=source.position,
+                expected="a type that is no ARRAY, MAP or STRUCT",
+                found=column.type,
+                next_step="declare it as STRING, and take it apart in a view: from_json(...)",
+            )
+    if "sep" in source.options and "delimiter" in source.options:
+        raise wrong(source, "delimiter", "'sep' or 'delimiter', which are the same, and not both")
+    signs = csv_signs(source.options)
+    for key, sign in zip(("sep", "quote", "escape"), signs, strict=True):
+        if len(sign) != 1 or sign in "\r\n\0" or (sign == signs[0] and key != "sep"):
+            given = next(k for k in (key, "sep", "delimiter") if k in source.options)
+            raise wrong(source, given, "one character, the separator another than the others", sign)
+    for key in ("dateformat", "timestampformat"):
+        try:
+            parts = read_time_format(source.options[key]) if key in source.options else ()
+        except ValueError as error:
+            raise wrong(source, key, READABLE, str(error)) from None
+        if key == "dateformat" and any(
+            part.letters[:1] in ("H", "m", "s", "S", "X") for part in parts if part.letters
+        ):
+            raise wrong(source, key, "a date alone: yyyy, MM, dd and literals")
+
+
+_CSV_OPTIONS = (
+    *("sep", "delimiter", "quote", "escape", "nullvalue", "dateformat", "timestampformat"),
+)
 _JSON = _Format(("missing_columns", "fields"), _check_json)
 _FORMATS: Mapping[str, _Format] = {
     "json": _JSON,
+    "csv": _Format(_CSV_OPTIONS, _check_csv),
     "raw": _Format((), _check_raw),
 }
 _KINDS: Mapping[str, tuple[str, ...]] = {

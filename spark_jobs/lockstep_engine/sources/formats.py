@@ -8,6 +8,7 @@ from dataclasses import replace
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.source_layout import Layout, layout_of
+from lockstep_engine.sources.csv_values import csv_decoding
 from lockstep_engine.sources.debezium import (
     HAS_AFTER,
     HAS_BEFORE,
@@ -34,15 +35,23 @@ ValueFormat = Callable[[SourceTable, Sequence[DeclaredColumn], str], Decoding]
 """From the source, the columns that are read with the format, and the frame's column of bytes."""
 
 
+def _stem(of: str) -> str:
+    return "k" if of == "_key" else ""
+
+
 def _json(source: SourceTable, columns: Sequence[DeclaredColumn], of: str) -> Decoding:
-    return json_decoding(columns, source.absent_is_null, of, stem="k" if of == "_key" else "")
+    return json_decoding(columns, source.absent_is_null, of, stem=_stem(of))
 
 
 def _raw(_: SourceTable, columns: Sequence[DeclaredColumn], of: str) -> Decoding:
     return raw_decoding(columns, of)
 
 
-VALUE_FORMATS: Mapping[str, ValueFormat] = {"json": _json, "raw": _raw}
+def _csv(source: SourceTable, columns: Sequence[DeclaredColumn], of: str) -> Decoding:
+    return csv_decoding(columns, source.options, of, stem=_stem(of))
+
+
+VALUE_FORMATS: Mapping[str, ValueFormat] = {"json": _json, "csv": _csv, "raw": _raw}
 
 
 def record_reader(source: SourceTable, columns: Sequence[DeclaredColumn]) -> RecordReader:
