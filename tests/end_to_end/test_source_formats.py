@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.runtime import Pipeline, deploy
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "kafka"))
+from avro_builders import Registry, encoded, framed, running_registry
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -36,6 +41,11 @@ CREATE TABLE orders (id BIGINT, customer BIGINT, amount DECIMAL(10, 2))
 CREATE TABLE stock (item STRING, pieces INT) WITHstock', format = 'debezium');
 CREATE TABLE clicks (payload STRING, who STRING, at TIMESTAMP)
   WITHclicks', format = 'raw', metadata = 'key AS who, timestamp AS at');
+CREATE TABLE prices (item STRING, day DATE, price DECIMAL(8, 2))
+  WITHprices', format = 'csv', sep = ';', dateformat = 'dd.MM.yyyy');
+CREATE TABLE visits (who STRING, seconds BIGINT, page STRING, lies_at BIGINT)
+  WITHvisits', format = 'avro', 'schema.registry.url' = '%s_registry',
+  fields = 'seconds = stay.seconds', metadata = 'offset AS lies_at', missing_columns = 'null');
 CREATE TABLE again (customer BIGINT, orders BIGINT, spent DECIMAL(20, 2))
   WITHagain', format = 'upsert', key = 'customer');
 
@@ -50,13 +60,30 @@ CREATE MATERIALIZED VIEW left_over AS
 CREATE MATERIALIZED VIEW said AS
   SELECT who, count(*) AS n, max(length(payload)) AS longest, max(at) AS at
   FROM clicks GROUP BY who;
+CREATE MATERIALIZED VIEW worth AS
+  SELECT stock.item, max(price) AS price, count(*) AS n
+  FROM stock JOIN prices ON stock.item = prices.item GROUP BY stock.item;
+CREATE MATERIALIZED VIEW visited AS
+  SELECT page, count(*) AS n, sum(seconds) AS seconds, max(lies_at) AS lies_at
+  FROM visits GROUP BY page;
 CREATE MATERIALIZED VIEW round_trip AS SELECT customer, orders, spent FROM again;
 CREATE SINK again_out FROM spending USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${lockstep.kafka}', topic = '%s_again', format = 'upsert',
   key = 'customer');
 """
-TOPICS = ("customers", "orders", "stock", "clicks", "again")
-VIEWS = ("spending", "by_country", "names", "left_over", "said", "round_trip")
+TOPICS = ("customers", "orders", "stock", "clicks", "prices", "visits", "again")
+VIEWS = (
+    *("spending", "by_country", "names", "left_over", "said", "worth", "visited", "round_trip"),
+)
+
+
+def stay(seconds: str, *more: dict[str, object]) -> dict[str, object]:
+    inner = {"type": "record", "name": "Stay", "fields": [{"name": "seconds", "type": seconds}]}
+    fields = [{"name": "who", "type": "string"}, {"name": "stay", "type": ["null", inner]}, *more]
+    return {"type": "record", "name": "Visit", "fields": fields}
+
+
+SCHEMAS = {1: stay("int"), 2: stay("long", {"name": "page", "type": ["null", "string"]})}
 
 
 class Traffic:
@@ -76,6 +103,8 @@ class Traffic:
             self._order()
             self._pieces()
             self._click()
+            self._price()
+            self._visit()
         assert self._producer.flush(30) == 0
 
     def _produce(self, topic: str, key: object, value: object) -> None:
@@ -133,6 +162,20 @@ class Traffic:
         who = self._random.choice([b"ann", b"bob", None])
         self._producer.produce(f"{self._prefix}_clicks", value, who)
 
+    def _price(self) -> None:
+        item, day = self._random.choice("abc"), self._random.randint(1, 31)
+        line = f"{item};{day:02}.02.2026;{self._random.randrange(999)}.5"
+        self._producer.produce(f"{self._prefix}_prices", line.encode())
+
+    def _visit(self) -> None:
+        """By an older and a newer schema, and by one that nobody knows."""
+        number = self._random.choice([1, 2, 2, 3])
+        visit = {"who": "ann", "stay": {"seconds": self._random.randrange(99)}, "page": "home"}
+        if self._random.random() < 0.3:
+            visit.update(stay=None, page=None)
+        content = encoded(SCHEMAS.get(number, "null"), visit)
+        self._producer.produce(f"{self._prefix}_visits", framed(number, content))
+
 
 def create_topics(bootstrap: str, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -141,13 +184,22 @@ def create_topics(bootstrap: str, prefix: str) -> None:
         future.result(timeout=30)
 
 
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with running_registry() as running:
+        yield running
+
+
 def test_views_over_every_kind_of_source(
-    tmp_path: Path, spark_server, broker, database: str
+    tmp_path: Path, spark_server, broker, database: str, registry: Registry
 ) -> None:
     project = tmp_path / "mixed"
     (project / "sql").mkdir(parents=True)
     (project / "spark-pipeline.yml").write_text(SPEC)
-    text = SQL.replace("WITH", WITH.replace("%s", database)).replace("%s", database)
+    for number, schema in SCHEMAS.items():
+        registry.add(number, schema)
+    with_registry = SQL.replace("%s_registry", registry.url)
+    text = with_registry.replace("WITH", WITH.replace("%s", database)).replace("%s", database)
     (project / "sql" / "mixed.sql").write_text(text)
     create_topics(broker.bootstrap, database)
     home = tmp_path / "home"
@@ -175,6 +227,6 @@ def test_views_over_every_kind_of_source(
             bad = dict(checks["names"].bad_records)
         assert pipeline.state().next_step > 6, "several steps in an interval"
     assert bad["customers"] > 0
-    assert bad["clicks"] > 0
+    assert min(bad["clicks"], bad["prices"], bad["visits"]) > 0
     assert (bad["orders"], bad["stock"], bad["again"]) == (0, 0, 0)
     assert checks["round_trip"].rows_published == checks["spending"].rows_published > 5

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from sql_builders import files
+from sql_builders import SPEC, files
 
 from lockstep.errors import ProjectError
 from lockstep.sql.circuit import Project, SourceTable, TraceKind
 from lockstep.sql.explain import explain
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.nodes import CHANGE_COLUMNS, Scan, Upsert
-from lockstep.sql.project import parse_project
+from lockstep.sql.project import parse_project, read_project_files
 from lockstep.sql.source_layout import (
     Layout,
     layout_of,
@@ -18,6 +20,8 @@ from lockstep.sql.source_layout import (
     read_metadata,
     read_names,
 )
+
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
 
 
 def declared(columns: str, options: str = "") -> Project:
@@ -177,6 +181,37 @@ def test_each_column_is_read_from_one_place() -> None:
             "X, XX or XXX",
             "X twice",
         ),
+        ("a INT", ", format 'avro'", "by which schema", "either 'avro.schema'", "neither"),
+        ("a INT", ", format 'avro', avro.schema 'x.avsc'", "'avro.schema'", "a file", "x.avsc"),
+        ("a INT", ", format 'avro', avro.schema '{'", "'avro.schema'", "of a record", "no JSON"),
+        (
+            "a INT",
+            f", format 'avro', avro.schema '{AVRO}', schema.registry.url 'x'",
+            "by which schema",
+            "either",
+            "both",
+        ),
+        (
+            "b INT",
+            f", format 'avro', avro.schema '{AVRO}'",
+            "'avro.schema'",
+            "a field b",
+            "none of that name",
+        ),
+        (
+            "a INT",
+            f", format 'avro', avro.schema '{AVRO}'",
+            "'avro.schema'",
+            "a type of a that fits INT",
+            "Avro's long",
+        ),
+        (
+            "a STRUCT<b: INT>",
+            f", format 'avro', avro.schema '{AVRO}'",
+            "not read from Avro",
+            "without STRUCT",
+            "STRUCT<b: INT>",
+        ),
         ("a INT", ", key 'a'", "'key' that is not supported with 'format' = 'json'", "sub", "key"),
     ],
 )
@@ -240,3 +275,20 @@ def test_what_decodes_records_names_the_trace() -> None:
     assert names(", on_error 'fail', missing_columns 'null', kafka.x 'y'") == plain
     assert names(", metadata 'offset AS b'") != plain
     assert names(", fields 'a = c'") != plain
+
+
+def test_a_schema_from_a_file_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC)
+    (tmp_path / "transformations").mkdir()
+    (tmp_path / "transformations" / "s.sql").write_text(
+        "CREATE TABLE s (a BIGINT) USING kafka OPTIONS (kafka.bootstrap.servers 'b', subscribe 's', "
+        "format 'avro', avro.schema 'schemas/r.avsc'); CREATE VIEW w AS SELECT a FROM s"
+    )
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "r.avsc").write_text(AVRO.replace(",", ",\n  "))
+    found = read_project_files(tmp_path)
+    assert [name for name, _ in found.files] == ["schemas/r.avsc", "transformations/s.sql"]
+    [declared_source] = parse_project(found, {}).sources
+    assert declared_source.options["avro.schema"] == (
+        '{"fields":[{"name":"a","type":"long"}],"name":"R","type":"record"}'
+    )

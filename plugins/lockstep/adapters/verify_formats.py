@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
+from lockstep.adapters.verify_avro import avro_decoder
 from lockstep.adapters.verify_csv import csv_decoder
 from lockstep.adapters.verify_decode import Row, UndecodableError, row_decoder
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceColumn, SourceTable
-from lockstep.sql.source_layout import layout_of
+from lockstep.sql.source_layout import avro_schema_option, layout_of
+from lockstep_engine.sources.registry import registry_schema
 
 __all__ = ["DecodeBytes", "bytes_decoder", "metadata_decoder"]
 
@@ -65,10 +68,21 @@ def _csv(source: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
     return csv_decoder(columns, source.options)
 
 
+def _avro(source: SourceTable, columns: Sequence[SourceColumn]) -> DecodeBytes:
+    layout = layout_of(source)
+    paths = [layout.path(column) for column in columns]
+    declared = source.options.get(avro_schema_option(source, columns[0]))
+    url = source.options.get("schema.registry.url", "")
+    return avro_decoder(
+        columns, paths, declared or partial(registry_schema, url), source.absent_is_null
+    )
+
+
 _FORMATS: Mapping[str, Callable[[SourceTable, Sequence[SourceColumn]], DecodeBytes]] = {
     "json": _json,
     "csv": _csv,
     "raw": _raw,
+    "avro": _avro,
 }
 
 

@@ -34,7 +34,7 @@ from lockstep.sql.rewrites import rewrite, with_inputs
 from lockstep.sql.scope import Lowered, closest
 from lockstep.sql.source_layout import layout_of
 from lockstep.sql.source_options import checked_source
-from lockstep.sql.spec import parse_spec, read_project_files
+from lockstep.sql.spec import SQL_SUFFIX, parse_spec, read_project_files
 from lockstep.sql.statements import (
     Statement,
     ViewStatement,
@@ -59,10 +59,13 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     statements = [
         statement
         for name, text in files.files
+        if name.endswith(SQL_SUFFIX)
         for statement in read_statements(SourceText(name, text, filled))
     ]
     _check_names(statements)
-    sources = tuple(checked_source(one) for one in statements if isinstance(one, SourceTable))
+    sources = tuple(
+        checked_source(one, dict(files.files)) for one in statements if isinstance(one, SourceTable)
+    )
     qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
     views = _Views(
         sources, [one for one in statements if isinstance(one, ViewStatement)], qualifiers

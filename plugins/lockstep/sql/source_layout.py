@@ -15,6 +15,7 @@ from lockstep.sql.circuit import SourceColumn, SourceTable
 __all__ = [
     "METADATA_TYPES",
     "Layout",
+    "avro_schema_option",
     "csv_signs",
     "decoding_options",
     "formats_of",
@@ -99,6 +100,11 @@ def formats_of(source: SourceTable) -> tuple[str, str, str]:
             return "debezium", "json", "json"
         case name:
             return "rows", name, name
+
+
+def avro_schema_option(source: SourceTable, column: SourceColumn) -> str:
+    """The option with the schema of the records that hold the column."""
+    return "key.avro.schema" if layout_of(source).is_of_key(column) else "avro.schema"
 
 
 def csv_signs(options: Mapping[str, str]) -> tuple[str, str, str]:

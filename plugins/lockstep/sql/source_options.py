@@ -6,16 +6,19 @@ what decodes records need not look for it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.errors import NotSupported, ProjectError
+from lockstep.sql.avro_schema import UnreadableSchemaError, fits_column, read_avro_schema
 from lockstep.sql.circuit import SourceColumn, SourceTable
 from lockstep.sql.options import BROKER, check_known, choice, need, wrong
 from lockstep.sql.scope import closest
 from lockstep.sql.source_layout import (
     METADATA_TYPES,
+    avro_schema_option,
     csv_signs,
     formats_of,
     layout_of,
@@ -46,8 +49,9 @@ class _Format:
     check: Callable[[SourceTable, Sequence[SourceColumn]], None]
 
 
-def checked_source(source: SourceTable) -> SourceTable:
-    """The source with its options as the engine reads them. Raises ProjectError, NotSupported."""
+def checked_source(source: SourceTable, files: Mapping[str, str]) -> SourceTable:
+    """The source with its options as the engine reads them; `files` are those of the project, which
+    schemas are taken from. Raises ProjectError, NotSupported."""
     options = {"format": "json", **source.options}
     source = replace(source, options=options)
     options["format"] = _format_name(source, "format", {**_FORMATS, **_KINDS})
@@ -79,6 +83,7 @@ def checked_source(source: SourceTable) -> SourceTable:
     _check_metadata(source)
     _check_key(source)
     _check_fields(source)
+    options.update(_schemas(source, files))
     layout = layout_of(source)
     value = [column for column in source.columns if layout.is_of_value(column)]
     if not value:
@@ -93,6 +98,28 @@ def checked_source(source: SourceTable) -> SourceTable:
         keys = [column for column in source.columns if layout.is_of_key(column)]
         _FORMATS[layout.key_format].check(source, keys)
     return source
+
+
+def _schemas(source: SourceTable, files: Mapping[str, str]) -> dict[str, str]:
+    """The options with schemas, as the text of the schema: it stands there or in a file."""
+    found = {}
+    for key in ("avro.schema", "key.avro.schema"):
+        text = source.options.get(key, "").strip()
+        if not text:
+            continue
+        if not text.startswith("{"):
+            if text not in files:
+                known = [name for name in files if name.endswith(".avsc")]
+                expected = closest(text, known) or ["a file that ends in .avsc"]
+                raise wrong(source, key, f"a schema as JSON, or {', '.join(expected)}")
+            text = files[text]
+        try:
+            read_avro_schema(text)
+        except UnreadableSchemaError as error:
+            raise wrong(source, key, "the Avro schema of a record", str(error)) from None
+        # Spacing is not what a schema says.
+        found[key] = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    return found
 
 
 def _format_name(source: SourceTable, key: str, known: Mapping[str, object]) -> str:
@@ -267,6 +294,41 @@ def _check_csv(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
             raise wrong(source, key, "a date alone: yyyy, MM, dd and literals")
 
 
+def _check_avro(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
+    key = avro_schema_option(source, columns[0])
+    has_registry = "schema.registry.url" in source.options
+    if (key in source.options) == has_registry:
+        raise ProjectError(
+            f"{source.name} has Avro records, and does not say by which schema",
+            position=source.position,
+            expected=f"either {key!r} (JSON, or a file of the project) or 'schema.registry.url'",
+            found="both" if has_registry else "neither",
+        )
+    for column in columns:
+        if "STRUCT<" in column.type:
+            raise NotSupported(
+                f"{source.name}: column {column.name} has a type that is not read from Avro",
+                position=source.position,
+                expected="a type without STRUCT",
+                found=column.type,
+                next_step="declare a column for each field: 'fields' = 'city = address.city'",
+            )
+    if has_registry:
+        return
+    schema, layout = read_avro_schema(source.options[key]), layout_of(source)
+    for column in columns:
+        found = schema.at(layout.path(column))
+        if found is None and not (column.nullable and source.absent_is_null):
+            raise wrong(
+                source, key, f"a field {'.'.join(layout.path(column))}", "none of that name"
+            )
+        if found is not None and not fits_column(schema, found[0], column.type):
+            kind = found[0].get("logicalType", found[0]["type"])
+            raise wrong(
+                source, key, f"a type of {column.name} that fits {column.type}", f"Avro's {kind}"
+            )
+
+
 _CSV_OPTIONS = (
     *("sep", "delimiter", "quote", "escape", "nullvalue", "dateformat", "timestampformat"),
 )
@@ -274,10 +336,13 @@ _JSON = _Format(("missing_columns", "fields"), _check_json)
 _FORMATS: Mapping[str, _Format] = {
     "json": _JSON,
     "csv": _Format(_CSV_OPTIONS, _check_csv),
+    "avro": _Format(
+        ("avro.schema", "schema.registry.url", "missing_columns", "fields"), _check_avro
+    ),
     "raw": _Format((), _check_raw),
 }
 _KINDS: Mapping[str, tuple[str, ...]] = {
-    "upsert": ("key", "key.format", "value.format"),
+    "upsert": ("key", "key.format", "value.format", "key.avro.schema"),
     "debezium": ("key",),
 }
 """Formats that say what records mean, and take the values in another; with options of their own."""

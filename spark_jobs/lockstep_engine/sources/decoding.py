@@ -95,8 +95,6 @@ class RecordReader:
 
     decoding: Decoding
     rows: tuple[Rows, ...]
-    needs_topic: bool = False
-    needs_headers: bool = False
 
 
 def value_name(number: int) -> str:

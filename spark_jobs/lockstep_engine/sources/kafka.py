@@ -16,13 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval
-from lockstep.errors import WrongUse
+from lockstep.errors import LockstepError, WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.source_layout import layout_of
 from lockstep_engine.context import SMALL_RECORDS, Context
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
-from lockstep_engine.sources.formats import record_reader
+from lockstep_engine.sources.formats import record_reader, schema_columns
+from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "kafka_options", "read_kafka"]
@@ -82,15 +84,22 @@ def read_kafka(
     declared = _declared(spark, source)
     numbers = {column.name.lower(): column.number for column in declared}
     wanted = [numbers[name] for name in columns]
-    reader = record_reader(source, declared)
     ranges = step_ranges(interval, source.name)
     if not ranges:
-        return _nothing(spark, reader, [declared[number] for number in wanted])
+        return _nothing(
+            spark, record_reader(source, declared, {}), [declared[number] for number in wanted]
+        )
     # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     # of the decoding time.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
-    records = _read(spark, source, ranges, _topic(interval, source), reader, context)
-    kept = _decode(records, reader, wanted).persist()
+    records = _read(spark, source, ranges, _topic(interval, source), context)
+    named = schema_columns(source)
+    if named:
+        # Read twice: for the numbers of schemas, and with them.
+        records = records.persist()
+    reader = record_reader(source, declared, _schemas(source, records, named))
+    raw = _raw_columns(source)
+    kept = _decode(records, reader, wanted, raw).persist()
     delta = reduce(
         DataFrame.unionByName,
         (
@@ -98,7 +107,8 @@ def read_kafka(
             for rows in reader.rows
         ),
     )
-    return Decoded(delta, _errors(kept.where("NOT _good"), reader), (kept,))
+    errors = _errors(kept.where("NOT _good"), reader, raw)
+    return Decoded(delta, errors, (kept, records) if named else (kept,))
 
 
 def kafka_options(
@@ -170,16 +180,16 @@ def _read(
     source: SourceTable,
     ranges: Sequence[StepRange],
     topic: str,
-    reader: RecordReader,
     context: Context,
 ) -> DataFrame:
     """The frame of records that `decoding` describes, of the ranges alone."""
     records = sum(range_.end - range_.start for range_ in ranges)
     tasks = context.partitions if records > SMALL_RECORDS else 1
     options = dict(kafka_options(source, topic, ranges, tasks))
-    if reader.needs_headers:
+    names = _raw_columns(source)
+    if "_headers" in names:
         options["includeHeaders"] = "true"
-    columns = (f"{name[1:]} AS {name}" for name in _raw_columns(reader))
+    columns = (f"{name[1:]} AS {name}" for name in names)
     raw = spark.read.format("kafka").options(**options).load().selectExpr(*columns)
     if records <= SMALL_RECORDS and len({r.partition for r in ranges}) > context.partitions:
         # One task a topic partition would cost more than it reads.
@@ -187,13 +197,31 @@ def _read(
     return with_step(spark, raw, ranges, "_partition", "_offset", STEP)
 
 
-def _raw_columns(reader: RecordReader) -> list[str]:
+def _raw_columns(source: SourceTable) -> list[str]:
     """What is read of a record, and kept of a bad one."""
-    more = [("_topic", reader.needs_topic), ("_headers", reader.needs_headers)]
-    return [*RAW_COLUMNS, *(name for name, is_needed in more if is_needed)]
+    shown = layout_of(source).metadata.values()
+    return [*RAW_COLUMNS, *(f"_{kind}" for kind in ("topic", "headers") if kind in shown)]
 
 
-def _decode(records: DataFrame, reader: RecordReader, wanted: Sequence[int]) -> DataFrame:
+def _schemas(source: SourceTable, records: DataFrame, named: Sequence[str]) -> Mapping[int, str]:
+    """The registry's schemas that the records name in the columns `named`. Raises Unreachable."""
+    if not named:
+        return {}
+    try:
+        numbers = {
+            row[0]
+            for of in named
+            for row in records.selectExpr(f"{schema_number(of)} AS number").distinct().collect()
+        }
+        return registry_schemas(source.options["schema.registry.url"], numbers - {None})
+    except LockstepError:
+        records.unpersist()
+        raise
+
+
+def _decode(
+    records: DataFrame, reader: RecordReader, wanted: Sequence[int], raw: Sequence[str]
+) -> DataFrame:
     """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
     good."""
     judged = _parse(records, reader).selectExpr("*", f"{reader.decoding.is_good} AS _good")
@@ -202,7 +230,7 @@ def _decode(records: DataFrame, reader: RecordReader, wanted: Sequence[int]) -> 
         *needed,
         STEP,
         "_good",
-        *(f"CASE WHEN NOT _good THEN {raw} END AS {raw}" for raw in _raw_columns(reader)),
+        *(f"CASE WHEN NOT _good THEN {name} END AS {name}" for name in raw),
     )
 
 
@@ -222,10 +250,9 @@ def _rows(kept: DataFrame, rows: Rows, wanted: Mapping[int, str]) -> DataFrame:
     return good.selectExpr(*renamed, *also, f"{rows.weight}L AS {WEIGHT}", STEP)
 
 
-def _errors(bad: DataFrame, reader: RecordReader) -> DataFrame:
+def _errors(bad: DataFrame, reader: RecordReader, raw: Sequence[str]) -> DataFrame:
     """Bad records with a sentence each: they are decoded again, as good ones need no sentence."""
-    raw = bad.selectExpr(*_raw_columns(reader), STEP)
-    return _parse(raw, reader).selectExpr(
+    return _parse(bad.selectExpr(*raw, STEP), reader).selectExpr(
         *(f"{name} AS {name[1:]}" for name in RAW_COLUMNS),
         f"{reader.decoding.reason()} AS reason",
         STEP,
