@@ -110,6 +110,13 @@ def test_each_column_is_read_from_one_place() -> None:
             "a = a, which another",
         ),
         (
+            "a INT, b INT",
+            ", fields 'a = m.x, b = M.y'",
+            "'fields'",
+            "without regard to case",
+            "a = m.x, which another",
+        ),
+        (
             "a INT, o BIGINT",
             ", metadata 'offset AS o', fields 'o = x'",
             "'fields'",
@@ -241,7 +248,9 @@ def test_views_share_the_table_of_a_keyed_source() -> None:
         (TraceKind.ROWS, ("id",), ("a", "b"))
     ]
     assert (circuit.operators[0].append_only, upsert.append_only) == (True, False)
-    assert "%1 = upsert %0 by id\n" in explain(project, circuit)
+    text = explain(project, circuit)
+    assert "  s: kafka topic s, debezium by id\n" in text
+    assert "%1 = upsert %0 by id\n" in text
 
 
 def test_change_events_without_keys_are_not_append_only() -> None:

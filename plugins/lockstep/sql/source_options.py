@@ -235,21 +235,31 @@ def _check_fields(source: SourceTable) -> None:
     for name in fields:
         if name in layout.metadata:
             raise wrong(source, "fields", "columns of the value", f"{name}, which is metadata")
-    paths = Counter(
-        tuple(part.lower() for part in layout.path(column)[:length])
-        for column in source.columns
-        if layout.is_of_value(column)
-        for length in range(1, len(layout.path(column)) + 1)
-    )
-    for column in source.columns:
-        path = layout.path(column)
-        if layout.is_of_value(column) and paths[tuple(part.lower() for part in path)] > 1:
+    for is_of_place in (layout.is_of_value, layout.is_of_key):
+        _check_paths(source, [(c, layout.path(c)) for c in source.columns if is_of_place(c)])
+
+
+def _check_paths(
+    source: SourceTable, paths: Sequence[tuple[SourceColumn, tuple[str, ...]]]
+) -> None:
+    """Spark's names are the same without regard to case, those of JSON are not."""
+    begins = [path[:length] for _, path in paths for length in range(1, len(path) + 1)]
+    uses = Counter(map(_lower, begins))
+    spelt = Counter(map(_lower, set(begins)))
+    for column, path in paths:
+        if uses[_lower(path)] > 1 or any(
+            spelt[_lower(path[:length])] > 1 for length in range(1, len(path))
+        ):
             raise wrong(
                 source,
                 "fields",
                 "a field of its own for each column, without regard to case",
                 f"{column.name} = {'.'.join(path)}, which another column reads, too",
             )
+
+
+def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in path)
 
 
 def _check_json(source: SourceTable, columns: Sequence[SourceColumn]) -> None:
