@@ -25,9 +25,10 @@ from lockstep.control.receipts import Receipt, receipts
 from lockstep.control.reports import Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
 from lockstep.errors import NotDeployed, Retry, WrongUse
-from lockstep.sql.circuit import Circuit, Project, ProjectFiles
+from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
+from lockstep.sql.source_layout import decoding_options
 
 if TYPE_CHECKING:
     from lockstep.adapters.kafka import KafkaSources
@@ -250,13 +251,16 @@ def _check_same_state(store: Store, project: Project, circuit: Circuit, settings
 
 def _state_of(project: Project, circuit: Circuit) -> set[tuple[str, object]]:
     """What versions depend on, by the name that a person knows."""
-    sources = {
-        (one.name, (one.columns, one.provider, one.options.get("subscribe"), one.absent_is_null))
-        for one in project.sources
-    }
+    sources = {(one.name, (one.columns, one.provider, *_reading(one))) for one in project.sources}
     plans = {view.name: view.plan for view in project.views}
     views = {(outbox.view, (plans[outbox.view], outbox.columns)) for outbox in circuit.outboxes}
     return sources | views
+
+
+def _reading(source: SourceTable) -> tuple[object, ...]:
+    """What a source's options say about its rows."""
+    topic = (source.options.get("subscribe"), source.options.get("format"), source.absent_is_null)
+    return (*topic, *decoding_options(source).items())
 
 
 def _landed(store: Store, pipeline: str, change: Change) -> PipelineState:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["in_parallel"]
+__all__ = ["MAX_THREADS", "in_parallel"]
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.nodes import Aggregate, Filter, Join, Node, Scan, Values, Window
+from lockstep.sql.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT, columns_of, consolidate, quoted
 from lockstep_engine.operators import Evaluation, evaluate
 
 __all__ = ["Evaluated", "evaluate_circuit"]
 
-_STATEFUL = (Join, Aggregate, Window)
+_STATEFUL = (Join, Aggregate, Window, Upsert)
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Join: 2, Aggregate: 4, Window: 4})
@@ -46,8 +46,8 @@ class Evaluated:
 
 def _reads(circuit: Circuit) -> Mapping[int, int]:
     """How often each operator's delta is read: a stateful consumer reads it for its output and for
-    its trace, an outbox once."""
-    reads = {operator.ref: 0 for operator in circuit.operators}
+    its trace, an outbox once. What an upsert appends to its trace is its own delta."""
+    reads = {op.ref: 1 if isinstance(op.node, Upsert) else 0 for op in circuit.operators}
     for operator in circuit.operators:
         for ref in operator.inputs:
             reads[ref] += 3 if isinstance(operator.node, _STATEFUL) else 1
@@ -179,8 +179,8 @@ def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
 
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
-    rows, which is the same Z-set without a shuffle), and the output of an aggregate."""
-    if operator.append_only or isinstance(operator.node, Aggregate | Window):
+    rows, which is the same Z-set without a shuffle), and the output of an operator that nets it."""
+    if operator.append_only or isinstance(operator.node, Aggregate | Window | Upsert):
         return True
     if isinstance(operator.node, Filter):
         return _is_consolidated(by_ref[operator.inputs[0]], by_ref)

@@ -146,7 +146,7 @@ def _bad_record(source: SourceTable, errors: DataFrame) -> BadRecord:
     return BadRecord(
         f"source {source.name}: partition {first['partition']} offset {first['offset']} "
         "could not be decoded, and the source says on_error = 'fail'",
-        expected="a JSON object with the declared columns",
+        expected="a record as the source declares it",
         found=str(first["reason"]),
         next_step="correct the producer, or set 'on_error' = 'table' and deploy again",
     )

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
 from lockstep.sql.expansion import expand
-from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan, Weigh, Window
+from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan, Upsert, Weigh, Window
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context, configure_session
 from lockstep_engine.deltas import absolute_steps
@@ -38,7 +38,7 @@ def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
             traces = _traces(node, ref, keeps)
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
-            if isinstance(node, Weigh | Window):
+            if isinstance(node, Weigh | Window | Upsert):
                 keeps = False
             refs = tuple(one.ref for one in inputs)
             found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1)
@@ -82,6 +82,9 @@ def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
         case Window():
             rest = tuple(name for name in node.input.columns if name not in node.partition)
             return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.partition, rest),)
+        case Upsert():
+            others = tuple(name for name in node.columns if name not in node.keys)
+            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.keys, others),)
         case _:
             return ()
 

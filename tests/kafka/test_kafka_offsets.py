@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from lockstep.adapters.kafka import KafkaSources, create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.ports import PartitionBounds
 from lockstep.errors import SourceChanged, Unreachable, WrongUse
+from lockstep.threads import in_parallel
 
 pytestmark = pytest.mark.kafka
 
@@ -176,3 +178,15 @@ def test_connection_options_are_read_once_for_all_clients() -> None:
     assert connection.kafka_python()["bootstrap_servers"] == ["a:1", "b:2"]
     with pytest.raises(WrongUse, match=r"source s has an option 'kafka.ssl.truststore.type'"):
         KafkaConnection.from_options({**options, "kafka.ssl.truststore.type": "JKS"}, "source s")
+
+
+def test_many_sources_are_asked_for_at_once(broker: Any) -> None:
+    """One connection takes all of it: a plan asks for every source in a thread of its own."""
+    topics = [new_topic(broker.bootstrap) for _ in range(12)]
+    tables = [
+        replace(source(broker.bootstrap, topic), name=f"s{number}")
+        for number, topic in enumerate(topics)
+    ]
+    with closing(KafkaSources(project(*tables))) as found:
+        bounds = in_parallel(found.bounds, [table.name for table in tables])
+    assert [one.topic for one in bounds] == topics

@@ -337,7 +337,7 @@ def test_types_and_formats_that_cannot_be_decoded(spark: SparkSession) -> None:
         read(spark, source("h:1", "t", (("c", "VARCHAR(3)"),)), steps)
     assert (caught.value.expected, caught.value.found) == ("STRING", "VARCHAR(3)")
     with pytest.raises(WrongUse, match="has a format that cannot be decoded"):
-        read(spark, source("h:1", "t", (("c", "INT"),), format="avro"), steps)
+        read(spark, source("h:1", "t", (("c", "INT"),), format="protobuf"), steps)
 
 
 def test_options_of_the_read() -> None:

@@ -138,8 +138,8 @@ NOT_SUPPORTED = {
     ),
     "pivot": view("SELECT * FROM t PIVOT (sum(a) FOR c IN ('x'))"),
     "iceberg_source": "CREATE TABLE s (a INT) USING iceberg OPTIONS (table = 'x')",
-    "avro": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
-    "'b', subscribe 's', format 'avro')",
+    "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
+    "'b', subscribe 's', format 'protobuf')",
     "two_topics": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 'x,y')",
     "unknown_option": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "

@@ -27,6 +27,7 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.errors import SourceChanged, Unreachable, WrongUse
 from lockstep.sql.circuit import Project, SourceTable
+from lockstep.threads import MAX_THREADS
 
 __all__ = ["KafkaSources", "create_topics"]
 
@@ -176,6 +177,9 @@ def _connect(connection: KafkaConnection) -> KafkaAdminClient:
         bootstrap_timeout_ms=CONNECT_SECONDS * 1000,
         request_timeout_ms=ANSWER_SECONDS * 1000,
         reconnect_backoff_max_ms=1000,
+        # Where a connection has this many questions under way the client refuses another, and does
+        # not wait; each thread that asks has one.
+        max_in_flight_requests_per_connection=4 * MAX_THREADS,
     )
 
 

@@ -7,7 +7,8 @@ no code with the engine. What is compared is what a reader of the view sees now:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,8 +19,9 @@ import pyarrow as pa
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
+from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_compare import compare, inexact_columns
-from lockstep.adapters.verify_decode import UndecodableError, arrow_type, row_decoder
+from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, OffsetRange, PipelineState, SourceSlice
@@ -184,9 +186,18 @@ def _load_source(
     connection: duckdb.DuckDBPyConnection, source: SourceTable, divisions: Sequence[Division]
 ) -> tuple[int, int]:
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in source.columns])
-    decode = row_decoder(source.columns, source.absent_is_null)
+    reading = reading_of(source)
+    steps = _Steps(source.name, divisions)
     total = bad = 0
     batch: list[tuple[object, ...]] = []
+
+    def store(rows: Iterable[Row]) -> None:
+        nonlocal total
+        for row in rows:
+            batch.append(row)
+            total += 1
+            if len(batch) >= BATCH_ROWS:
+                store_batch()
 
     def store_batch() -> None:
         columns = zip(*batch, strict=True) if batch else [()] * len(schema)
@@ -205,15 +216,30 @@ def _load_source(
         broker = KafkaConnection.from_options(source.options, source.name)
         for record in read_ranges(broker, slice_.topic, slice_.topic_id, slice_.ranges):
             try:
-                batch.append(decode(record.value))
+                rows = reading.rows(record, steps.of(record.partition, record.offset))
             except UndecodableError:
                 bad += 1
                 continue
-            total += 1
-            if len(batch) >= BATCH_ROWS:
-                store_batch()
+            store(rows)
+    store(reading.rest())
     store_batch()
     return total, bad
+
+
+class _Steps:
+    """Which step a record of the source belongs to."""
+
+    def __init__(self, source: str, divisions: Sequence[Division]) -> None:
+        self._ends: dict[int, list[int]] = {}
+        self._steps: dict[int, list[int]] = {}
+        for division in divisions:
+            for slice_ in division.slices:
+                for range_ in slice_.ranges if slice_.source == source else ():
+                    self._ends.setdefault(range_.partition, []).append(range_.end)
+                    self._steps.setdefault(range_.partition, []).append(division.step)
+
+    def of(self, partition: int, offset: int) -> int:
+        return self._steps[partition][bisect_right(self._ends[partition], offset)]
 
 
 def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[SourceSlice, ...]:

@@ -11,10 +11,11 @@ fits p; STRING a string; DATE and TIMESTAMP (an instant; UTC where no zone is sa
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache, partial
@@ -24,7 +25,15 @@ import pyarrow as pa
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceColumn
 
-__all__ = ["Row", "UndecodableError", "arrow_type", "row_decoder"]
+__all__ = [
+    "Row",
+    "UndecodableError",
+    "arrow_type",
+    "json_parser",
+    "object_decoder",
+    "row_decoder",
+    "value_decoder",
+]
 
 Row = tuple[object, ...]
 _Decode = Callable[[object], object]
@@ -82,13 +91,18 @@ def arrow_type(text: str) -> pa.DataType:
         "string": pa.string(),
         "date": pa.date32(),
         "timestamp": pa.timestamp("us"),
+        "binary": pa.binary(),
+        # The one nested type: the headers of records.
+        "array<struct<key: string, value: binary>>": pa.list_(
+            pa.struct([("key", pa.string()), ("value", pa.binary())])
+        ),
     }
     if name == "decimal":
         return pa.decimal128(*parameters)
     if name not in plain:
         raise WrongUse(
             f"verify cannot decode a column of type {text}",
-            expected=f"one of {', '.join(sorted([*plain, 'decimal']))}",
+            expected=f"one of {', '.join(sorted([*(n for n in plain if n.isalpha()), 'decimal']))}",
             found=text,
             next_step="verify a pipeline whose sources declare only these types",
         )
@@ -175,7 +189,14 @@ def _timestamp(value: object) -> object:
     raise UndecodableError(f"{value!r} is no timestamp")
 
 
-def _decoder(text: str) -> _Decode:
+def _binary(value: object) -> object:
+    if isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    raise UndecodableError(f"{value!r} is no text of base64")
+
+
+def value_decoder(text: str) -> _Decode:
+    """What reads a JSON value as the type. Raises WrongUse for types that verification lacks."""
     name, parameters = _spark_type(text)
     arrow_type(text)
     if name in _INTEGER_BITS:
@@ -189,37 +210,69 @@ def _decoder(text: str) -> _Decode:
         "string": _string,
         "date": _date,
         "timestamp": _timestamp,
+        "binary": _binary,
     }
+    if name not in by_name:
+        raise WrongUse(
+            f"verify cannot decode JSON into {text}", expected="a plain type", found=text
+        )
     return by_name[name]
 
 
 def row_decoder(
-    columns: Sequence[SourceColumn], absent_is_null: bool = False
+    columns: Sequence[SourceColumn],
+    absent_is_null: bool = False,
+    paths: Sequence[tuple[str, ...]] | None = None,
 ) -> Callable[[bytes | None], Row]:
     """A function from a record's value to the row it holds, in the order of `columns`.
 
-    `absent_is_null` lets nullable columns be absent. The function raises UndecodableError for a bad
-    record. Types are those of `arrow_type`.
+    `absent_is_null` lets nullable columns be absent; `paths` are the places of the columns' fields,
+    their own names if not said. The function raises UndecodableError for a bad record. Types are
+    those of `arrow_type`.
     """
+    decode_object = object_decoder(columns, absent_is_null, paths)
+    parse = json_parser(columns)
+    return lambda value: decode_object(parse(value))
+
+
+def json_parser(columns: Sequence[SourceColumn]) -> Callable[[bytes | None], dict[str, object]]:
+    """A function from a record's value to the JSON object in it; raises UndecodableError."""
     has_decimals = any(_spark_type(column.type)[0] == "decimal" for column in columns)
-    parse = partial(
+    load = partial(
         json.loads, parse_constant=_no_constant, parse_float=Decimal if has_decimals else None
     )
-    decoders = [(column.name, column.nullable, _decoder(column.type)) for column in columns]
 
-    def decode(value: bytes | None) -> Row:
+    def parse(value: bytes | None) -> dict[str, object]:
         try:
             # An unfinished, a non-UTF-8 and a too deeply nested text each raise their own error.
-            fields = parse(value.decode("utf-8")) if value is not None else None
+            found = load(value.decode("utf-8")) if value is not None else None
         except (ValueError, RecursionError) as error:
             raise UndecodableError(f"not JSON: {error}") from error
-        if not isinstance(fields, dict):
+        if not isinstance(found, dict):
             raise UndecodableError("not a JSON object")
+        return found
+
+    return parse
+
+
+def object_decoder(
+    columns: Sequence[SourceColumn],
+    absent_is_null: bool = False,
+    paths: Sequence[tuple[str, ...]] | None = None,
+) -> Callable[[Mapping[str, object]], Row]:
+    """A function from a JSON object to the row it holds; else as `row_decoder`."""
+    decoders = [
+        (column.name, path, column.nullable, value_decoder(column.type))
+        for column, path in zip(columns, paths or [(c.name,) for c in columns], strict=True)
+    ]
+
+    def decode(fields: Mapping[str, object]) -> Row:
         row = []
-        for name, nullable, decode_value in decoders:
-            if name not in fields and not (nullable and absent_is_null):
+        for name, path, nullable, decode_value in decoders:
+            holder = _holder(fields, path)
+            if path[-1] not in holder and not (nullable and absent_is_null):
                 raise UndecodableError(f"column {name} is absent")
-            found = fields.get(name)
+            found = holder.get(path[-1])
             if found is None and not nullable:
                 raise UndecodableError(f"column {name} is null")
             try:
@@ -229,3 +282,13 @@ def row_decoder(
         return tuple(row)
 
     return decode
+
+
+def _holder(fields: Mapping[str, object], path: tuple[str, ...]) -> Mapping[str, object]:
+    """The object that the path's last name is a field of; an empty one where it is not there."""
+    for name in path[:-1]:
+        inner = fields.get(name)
+        if inner is not None and not isinstance(inner, dict):
+            raise UndecodableError(f"field {name} is no JSON object")
+        fields = inner or {}
+    return fields

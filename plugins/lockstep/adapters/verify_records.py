@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -32,6 +33,10 @@ class RawRecord:
     partition: int
     offset: int
     value: bytes | None
+    key: bytes | None = None
+    timestamp_milliseconds: int = 0
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str = ""
 
 
 def read_ranges(
@@ -133,7 +138,7 @@ def _records(
             if message.offset() >= wanted[partition].end:
                 waiting.discard(partition)
             elif error is None:
-                yield RawRecord(partition, message.offset(), message.value())
+                yield _raw_record(message)
             else:
                 raise SourceChanged(
                     f"topic {topic}, partition {partition} ends early",
@@ -141,3 +146,16 @@ def _records(
                     found=f"its end at offset {message.offset()}",
                     next_step="nothing can be verified against records that are gone",
                 )
+
+
+def _raw_record(message: Any) -> RawRecord:
+    _, milliseconds = message.timestamp()
+    return RawRecord(
+        message.partition(),
+        message.offset(),
+        message.value(),
+        message.key(),
+        milliseconds,
+        tuple(message.headers() or ()),
+        message.topic(),
+    )

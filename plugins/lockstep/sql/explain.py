@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.sql.circuit import Circuit, Cost, Operator, Project, TraceSpec
+from lockstep.sql.circuit import Circuit, Cost, Operator, Project, SourceTable, TraceSpec
 from lockstep.sql.nodes import (
     Aggregate,
     AggregateCall,
@@ -19,12 +19,14 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
     Values,
     Weigh,
     Window,
     WindowCall,
 )
 from lockstep.sql.nodes import Project as Projection
+from lockstep.sql.source_layout import layout_of
 
 __all__ = ["explain", "explain_data"]
 
@@ -40,6 +42,7 @@ def explain(project: Project, circuit: Circuit) -> str:
     for source in project.sources:
         lines.append(
             f"  {source.name}: {source.provider} topic {source.options.get('subscribe', '')}"
+            f"{_reading(source)}"
         )
     lines += ["", "operators"]
     for operator in circuit.operators:
@@ -60,6 +63,13 @@ def explain(project: Project, circuit: Circuit) -> str:
             lines.append(f"  {sink.name}: {sink.view} to {sink.provider} topic {topic}")
     lines += ["", _summary(circuit)]
     return "\n".join(lines) + "\n"
+
+
+def _reading(source: SourceTable) -> str:
+    """How records are read, where that is not the plain way."""
+    format_, keys = source.options.get("format", "json"), layout_of(source).keys
+    by = f" by {', '.join(keys)}" if keys else ""
+    return f", {format_}{by}" if format_ != "json" else ""
 
 
 def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
@@ -167,6 +177,8 @@ def _detail(operator: Operator) -> str:
             calls = ", ".join(map(_call, node.aggregates))
             by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
             text = f"{by}: {calls}" if calls else by
+        case Upsert():
+            text = f"by {', '.join(node.keys)}"
     return text
 
 

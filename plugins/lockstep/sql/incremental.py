@@ -34,11 +34,13 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
     Values,
     Weigh,
     Window,
 )
 from lockstep.sql.nodes import Project as Projection
+from lockstep.sql.source_layout import decoding_options, layout_of
 
 __all__ = ["build_circuit"]
 
@@ -110,7 +112,10 @@ class _Builder:
         from_inputs = all(self.append_only[ref] for ref in inputs)
         match node:
             case Scan():
-                return self._sources[node.source].provider == "kafka"
+                source = self._sources[node.source]
+                return source.provider == "kafka" and not layout_of(source).takes_back
+            case Upsert():
+                return False
             case Aggregate():
                 # A group that is there stays; with aggregates its row changes.
                 return from_inputs and not node.aggregates
@@ -139,6 +144,9 @@ class _Builder:
             case Window():
                 rest = _rest(node.input.columns, node.partition)
                 return (self._trace(inputs[0], TraceKind.ROWS, node.partition, rest),)
+            case Upsert():
+                others = _rest(node.columns, node.keys)
+                return (self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]),)
             case _:
                 return ()
 
@@ -209,7 +217,10 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             source = sources[node.source]
             declared = [[c.key, c.type, c.nullable] for c in source.columns]
             topic = [source.options.get(key, "") for key in ("format", "subscribe")]
+            # Nothing, and not an empty list, where nothing is said: names of traces stay.
+            decoding = [[list(pair) for pair in decoding_options(source).items()]]
             text = [node.source.lower(), list(node.columns), declared, source.provider, *topic]
+            text += [pairs for pairs in decoding if pairs]
         case Projection():
             text = [[output.name, output.expression.text] for output in node.outputs]
         case Filter():
@@ -235,4 +246,6 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Window():
             calls = [[c.name, c.function.text, c.over] for c in node.calls]
             text = [list(node.partition), calls]
+        case Upsert():
+            text = list(node.keys)
     return [type(node).__name__, *text]

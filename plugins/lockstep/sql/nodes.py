@@ -25,6 +25,7 @@ from lockstep.sql.terms import (
 )
 
 __all__ = [
+    "CHANGE_COLUMNS",
     "Aggregate",
     "AggregateCall",
     "AggregateFunction",
@@ -40,11 +41,16 @@ __all__ = [
     "SortKey",
     "TimeWindow",
     "UnionAll",
+    "Upsert",
     "Values",
     "Weigh",
     "Window",
     "WindowCall",
 ]
+
+CHANGE_COLUMNS = ("_partition", "_offset", "_deleted")
+"""What a Scan of keyed records has beside the declared columns: where a record lies, and whether it
+deletes its key. No declared column begins with an underscore."""
 
 
 def _require_unique(kind: str, names: Iterable[str]) -> None:
@@ -384,6 +390,37 @@ class Window:
         return (self.input,)
 
 
+@dataclass(frozen=True)
+class Upsert:
+    """The table that keyed records describe: of each key the row of its last record, or none where
+    that deletes it. The last is the one of the latest step and, in it, of the greatest partition
+    and offset: records of a key lie in one partition, in their order.
+
+    The input has the columns of the table, `keys` among them, and then CHANGE_COLUMNS. Every view
+    of the source reads this one node: nothing is pruned or filtered below it, as each view would
+    then have a state of its own, and a filter on other columns than keys would show older rows.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise ValueError("Upsert takes at least one key")
+        if self.input.columns[-len(CHANGE_COLUMNS) :] != CHANGE_COLUMNS:
+            raise ValueError(f"Upsert takes an input that ends in {', '.join(CHANGE_COLUMNS)}")
+        _require_unique("Upsert", self.keys)
+        _require_columns("Upsert", self.keys, self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns[: -len(CHANGE_COLUMNS)]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
 Node = (
     Scan
     | Values
@@ -396,4 +433,5 @@ Node = (
     | Join
     | Aggregate
     | Window
+    | Upsert
 )

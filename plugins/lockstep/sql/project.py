@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.errors import NotSupported, Position, ProjectError
+from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import (
     Project,
     ProjectFiles,
@@ -18,13 +18,16 @@ from lockstep.sql.circuit import (
     View,
 )
 from lockstep.sql.expansion import expand
-from lockstep.sql.nodes import Expression, Node, Output, Scan
+from lockstep.sql.nodes import CHANGE_COLUMNS, Expression, Node, Output, Scan, Upsert
 from lockstep.sql.nodes import Project as Projection
+from lockstep.sql.options import BROKER, check_known, need
 from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
 from lockstep.sql.rewrites import rewrite, tidy
 from lockstep.sql.scope import Lowered, closest
 from lockstep.sql.sharing import has_state, with_inputs
-from lockstep.sql.spec import parse_spec, read_project_files
+from lockstep.sql.source_layout import layout_of
+from lockstep.sql.source_options import checked_source
+from lockstep.sql.spec import SQL_SUFFIX, parse_spec, read_project_files
 from lockstep.sql.statements import (
     Statement,
     ViewStatement,
@@ -35,17 +38,8 @@ from lockstep.sql.syntax import SourceText
 
 __all__ = ["parse_project", "read_project_files"]
 
-_SOURCE_OPTIONS = ("subscribe", "format", "on_error", "missing_columns", "startingoffsets")
-_SOURCE_CHOICES: Mapping[str, Mapping[str, str]] = {
-    "on_error": {"table": "bad records go to <source>_errors", "fail": "they end the interval"},
-    "missing_columns": {
-        "error": "a record without a declared column is bad",
-        "null": "nullable columns may be absent",
-    },
-}
 _SINK_OPTIONS = ("topic", "format", "key", "shards")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
-_BROKER = "kafka.bootstrap.servers"
 
 
 def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
@@ -58,10 +52,13 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     statements = [
         statement
         for name, text in files.files
+        if name.endswith(SQL_SUFFIX)
         for statement in read_statements(SourceText(name, text, filled))
     ]
     _check_names(statements)
-    sources = tuple(_checked_source(one) for one in statements if isinstance(one, SourceTable))
+    sources = tuple(
+        checked_source(one, dict(files.files)) for one in statements if isinstance(one, SourceTable)
+    )
     qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
     views = _Views(
         sources, [one for one in statements if isinstance(one, ViewStatement)], qualifiers
@@ -130,68 +127,6 @@ def _kind(statement: Statement) -> str:
             return "the view"
 
 
-def _need(options: Mapping[str, str], key: str, value: str, owner: SourceTable | SinkTable) -> None:
-    if not options.get(key):
-        raise ProjectError(
-            f"{owner.name} has no option {key!r}",
-            position=owner.position,
-            expected=f"OPTIONS ({key!r} = {value!r}, ...)",
-            found=", ".join(options) or "no options",
-        )
-
-
-def _check_keys(owner: SourceTable | SinkTable, known: tuple[str, ...]) -> None:
-    for key in owner.options:
-        if key not in known and not key.startswith("kafka."):
-            raise NotSupported(
-                f"{owner.name} has an option {key!r} that is not supported",
-                position=owner.position,
-                expected=f"one of {', '.join(closest(key, known))}, or a client setting kafka.*",
-                found=key,
-            )
-
-
-def _checked_source(source: SourceTable) -> SourceTable:
-    options = {"format": "json", **source.options}
-    _need(options, "subscribe", "topic", source)
-    _need(options, _BROKER, "${lockstep.kafka}", source)
-    _check_keys(source, _SOURCE_OPTIONS)
-    if options["format"].lower() != "json":
-        raise NotSupported(
-            f"{source.name} has a format that is not supported",
-            position=source.position,
-            expected="'format' = 'json'",
-            found=f"'format' = {options['format']!r}",
-            next_step="write the topic's values as JSON",
-        )
-    if "," in options["subscribe"]:
-        raise NotSupported(
-            f"{source.name} reads several topics",
-            position=source.position,
-            expected="one topic",
-            found=options["subscribe"],
-            next_step="declare one source per topic and UNION ALL them in a view",
-        )
-    for key, values in _SOURCE_CHOICES.items():
-        if key in options:
-            options[key] = _choice(source, key, values)
-    options["format"] = "json"
-    return SourceTable(source.name, source.columns, source.provider, options, source.position)
-
-
-def _choice(source: SourceTable, key: str, values: Mapping[str, str]) -> str:
-    """An option's value as the engine reads it; `values` are those that it may have, explained."""
-    value = source.options[key].lower()
-    if value not in values:
-        raise ProjectError(
-            f"{source.name} has an option {key!r} that can't be read",
-            position=source.position,
-            expected=" or ".join(f"{name!r} ({means})" for name, means in values.items()),
-            found=source.options[key],
-        )
-    return value
-
-
 def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
     published = {view.name.lower(): view for view in views if view.published}
     if sink.view.lower() not in published:
@@ -207,9 +142,9 @@ def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
             if temporary
             else "correct the name",
         )
-    _need(sink.options, "topic", "topic", sink)
-    _need(sink.options, _BROKER, "${lockstep.kafka}", sink)
-    _check_keys(sink, _SINK_OPTIONS)
+    need(sink, "topic", "topic")
+    need(sink, BROKER, "${lockstep.kafka}")
+    check_known(sink, _SINK_OPTIONS)
     found = sink.options.get("format", "changelog")
     if found.lower() not in _SINK_FORMATS:
         raise ProjectError(
@@ -253,10 +188,7 @@ class _Views(Mapping[str, Lowered]):
     def __getitem__(self, name: str) -> Lowered:
         source = self._sources.get(name)
         if source is not None:
-            columns = tuple(column.key for column in source.columns)
-            return Lowered(
-                Scan(source.name, columns), tuple(column.name for column in source.columns)
-            )
+            return Lowered(_source_node(source), tuple(column.name for column in source.columns))
         if name not in self._lowered:
             self._lowered[name] = self._lower(self.statements[name])
         return self._lowered[name]
@@ -295,6 +227,13 @@ class _Views(Mapping[str, Lowered]):
             sql=statement.sql,
             position=statement.position,
         )
+
+
+def _source_node(source: SourceTable) -> Node:
+    columns, keys = tuple(column.key for column in source.columns), layout_of(source).keys
+    if keys:
+        return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS)), keys)
+    return Scan(source.name, columns)
 
 
 def _check_columns(view: ViewStatement, lowered: Lowered) -> None:

@@ -17,6 +17,7 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
     Values,
     Weigh,
     Window,
@@ -83,6 +84,8 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
             result = _pruned_join(node, wanted)
         case Aggregate():
             result = _pruned_aggregate(node, wanted)
+        case Upsert():
+            result = node
     return result
 
 

@@ -19,6 +19,7 @@ from lockstep.sql.nodes import (
     Project,
     Scan,
     UnionAll,
+    Upsert,
     Values,
     Window,
 )
@@ -41,7 +42,7 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 def has_state(node: Node) -> bool:
     """True where something is remembered for the node or for what is below it."""
-    return isinstance(node, Join | Aggregate | Window) or any(map(has_state, node.inputs))
+    return isinstance(node, Join | Aggregate | Window | Upsert) or any(map(has_state, node.inputs))
 
 
 def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import yaml
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import ProjectFiles
 
-__all__ = ["SPEC_FILE", "Spec", "parse_spec", "read_project_files"]
+__all__ = ["SPEC_FILE", "SQL_SUFFIX", "Spec", "parse_spec", "read_project_files"]
 
+SQL_SUFFIX, SCHEMA_SUFFIX = ".sql", ".avsc"
 SPEC_FILE = "spark-pipeline.yml"
 _SPEC_FILES = (SPEC_FILE, "spark-pipeline.yaml")
 _FIELDS = ("name", "storage", "catalog", "database", "schema", "libraries", "configuration")
@@ -156,7 +157,7 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
 
 
 def read_project_files(folder: Path) -> ProjectFiles:
-    """Read a project folder as text: the spec and every file that its libraries name.
+    """Read a project folder as text: the spec, every file that its libraries name, and schemas.
 
     Raises ProjectError where there is no spec, or a named file can't be read.
     """
@@ -191,7 +192,9 @@ def read_project_files(folder: Path) -> ProjectFiles:
         name = path.relative_to(folder).as_posix()
         if path.suffix == ".pyc" or "__pycache__" in path.parts:
             continue
-        if path.suffix != ".sql":
+        if path.suffix == SCHEMA_SUFFIX:
+            continue
+        if path.suffix != SQL_SUFFIX:
             raise ProjectError(
                 "only SQL files are read",
                 position=Position(name),
@@ -200,7 +203,16 @@ def read_project_files(folder: Path) -> ProjectFiles:
                 next_step="write the view in SQL, or move the file out of the library's folder",
             )
         files.append((name, _text(path, name)))
+    files += [(name, _text(path, name)) for name, path in _schema_files(folder)]
     return ProjectFiles(spec=text, files=tuple(sorted(files)), folder=str(folder))
+
+
+def _schema_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Avro schemas, wherever they lie: sources name them. Spark takes none in a library's folder."""
+    for path in sorted(folder.rglob(f"*{SCHEMA_SUFFIX}")):
+        name = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith(".") for part in name.parts):
+            yield name.as_posix(), path
 
 
 def _text(path: Path, name: str) -> str:

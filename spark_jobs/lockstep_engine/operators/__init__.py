@@ -24,6 +24,7 @@ from lockstep.sql.nodes import (
     Scan,
     TimeWindow,
     UnionAll,
+    Upsert,
     Values,
     Weigh,
     Window,
@@ -40,6 +41,7 @@ from lockstep_engine.operators.linear import (
     union_all,
     weigh,
 )
+from lockstep_engine.operators.upsert import upsert
 from lockstep_engine.operators.window import window
 
 __all__ = ["Context", "Deltas", "Evaluation", "State", "evaluate"]
@@ -78,5 +80,7 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
             return aggregate(operator, node, deltas[0], state, context)
         case Window():
             return window(operator, node, deltas[0], state, context)
+        case Upsert():
+            return upsert(operator, node, deltas[0], state, context)
         case _:
             assert_never(node)

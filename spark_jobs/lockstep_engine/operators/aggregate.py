@@ -21,10 +21,8 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     FIRST,
     STEP,
-    WEIGHT,
     columns_of,
     only_keys,
-    quoted,
     step_before,
     union,
 )
@@ -51,6 +49,7 @@ from lockstep_engine.operators.exact_sums import (
     sums_per_step,
 )
 from lockstep_engine.operators.extremes import Extremes, extremes_per_step, values_append
+from lockstep_engine.operators.row_changes import row_changes
 
 __all__ = ["aggregate"]
 
@@ -216,27 +215,4 @@ def _changes(node: Aggregate, running: DataFrame, values: list[Column]) -> DataF
     # A struct also without aggregates (SELECT DISTINCT): then it only says that the row is there.
     after = F.when(exists, F.struct(F.lit(True).alias("_there"), *values))
     states = running.select(*columns_of([*node.keys, STEP]), after.alias("_after"))
-    pairs = states.withColumn("_before", F.lag("_after").over(_by_key(node)))
-    changed = pairs.where(f"{STEP} >= {FIRST} AND NOT (_before <=> _after)")
-    return _emitted(node, changed)
-
-
-def _emitted(node: Aggregate, changed: DataFrame) -> DataFrame:
-    """A row for each of `_before` and `_after` that is there.
-
-    Without a lambda: one has another identity each time a plan is analysed, so that Spark would not
-    recognise a delta that was kept.
-    """
-    old = f"struct(_before AS _row, -1L AS {WEIGHT})"
-    new = f"struct(_after AS _row, 1L AS {WEIGHT})"
-    rows = changed.select(
-        *columns_of([*node.keys, STEP]),
-        F.expr(
-            f"inline(CASE WHEN _before IS NULL THEN array({new}) "
-            f"WHEN _after IS NULL THEN array({old}) ELSE array({old}, {new}) END)"
-        ),
-    )
-    outputs: list[Column] = [
-        F.col(f"_row.{quoted(call.name)}").alias(call.name) for call in node.aggregates
-    ]
-    return rows.select(*columns_of(node.keys), *outputs, *columns_of([WEIGHT, STEP]))
+    return row_changes(states, node.keys, [call.name for call in node.aggregates])

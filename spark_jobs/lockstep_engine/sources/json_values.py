@@ -1,23 +1,16 @@
 """JSON values as columns: which SQL text decodes a record, and which says that it is a bad one.
 
 The law: a record is good where its value is one JSON object that holds every declared column, each
-of them null (unless NOT NULL) or a value of the declared type. What is good depends on the
-declaration alone, never on which columns some view wants, else adding a view would move records
-between a view and the error table. So all declared columns are checked, and only the wanted ones
-kept.
+of them null (unless NOT NULL) or a value of the declared type.
 
 `from_json` does the parsing. It takes more than it should, and what it takes wrongly is checked
 apart, as cheaply as the common record lets:
 
 - text after the first object, by the place of the first `}`, and only then by parsing again;
-- tinyint from 128 to 255, floating point numbers beyond the range, which come out as other values;
+- floating point numbers beyond the range, which come out as other values;
 - numbers and objects as STRING and quoted decimals, by the look of the value, and only then by
   looking the field up again;
-- dates and timestamps in forms that depend on the day ('12:00'), or mean something else (2013): they
-  are read as text, must look like ISO 8601 or 'yyyy-MM-dd HH:mm:ss[.SSS]', and are then cast. Where
-  no zone is said it is the session's, which is UTC.
-
-Inside arrays, maps and structs, fields may be absent (they are null), and STRING takes any value.
+- types that it reads in another way (see `json_types`).
 """
 
 from __future__ import annotations
@@ -26,349 +19,296 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DecimalType, StringType
 
 from lockstep_engine.deltas import quoted
+from lockstep_engine.sources.decoding import (
+    FOUND_CHARACTERS,
+    DeclaredColumn,
+    Decoding,
+    literal,
+    null_fault,
+)
+from lockstep_engine.sources.json_types import (
+    fits_type,
+    holds_decimal,
+    value_of_wire,
+    wire_type,
+)
 
-__all__ = ["JsonColumn", "JsonDecoder", "wanted_numbers"]
+__all__ = ["JsonObject", "JsonText", "json_decoding"]
+
+Path = tuple[str, ...]
 
 _CORRUPT = "_lockstep_corrupt"
-# Possessive, so that a text that does not match is given up at once.
-_DATE = r"[0-9]{4}-[0-9]{1,2}+-[0-9]{1,2}+"
-_TIME = r"[T ][0-9]{1,2}+:[0-9]{1,2}+:[0-9]{1,2}+(?:\.[0-9]{1,9}+)?+"
-_PATTERNS: dict[type[DataType], str] = {
-    DateType: f"^{_DATE}$",
-    TimestampType: rf"^{_DATE}(?:{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?+)?+$",
-    TimestampNTZType: f"^{_DATE}(?:{_TIME})?+$",
-}
 _LOOKS_LIKE_A_NUMBER = r"^-?[0-9][0-9.eE+-]*+$"
 _INFINITE = """('"Infinity"', '"-Infinity"')"""
 _HUGE_NUMBER = r"[:\[,]\s*-?[\d.]+[eE]\+?0*[1-9]\d{3,}"
-_FOUND_CHARACTERS = 60
 
 # An object and seven zeros: an array of eight, unless the text goes on after its object.
-_IN_ARRAY = "json_array_length(concat('[', _text, ',0,0,0,0,0,0,0]'))"
-_ELEMENTS = 8
+_ZEROS, _ELEMENTS = ",0,0,0,0,0,0,0", 8
 
-# The only `}` is the last byte: nothing can follow the object. On bytes, as counting characters
-# costs more than all of the parsing.
-_BYTES = "CAST(_text AS BINARY)"
-_NOTHING_FOLLOWS = (
-    f"(substring({_BYTES}, -1) = X'7D' AND NOT "
-    f"contains(CAST(substring({_BYTES}, 1, octet_length(_text) - 1) AS STRING), '}}'))"
-)
+
+def json_decoding(
+    columns: Sequence[DeclaredColumn], absent_is_null: bool, of: str, stem: str = ""
+) -> Decoding:
+    """The columns from one JSON object in the frame's column `of` (`_value`, `_key`).
+
+    `absent_is_null` lets nullable columns be absent. `stem` keeps the frame's columns of several
+    texts apart.
+    """
+    text = JsonText(f"_{stem}text", f"_{stem}json", of.strip("_"))
+    content = JsonObject(
+        tuple(columns), text.name, text.parsed, absent_is_null, keys=f"_{stem}keys"
+    )
+    schema = schema_of([(column.path, wire_type(column.type)) for column in columns])
+    return Decoding(
+        (
+            (f"CAST({of} AS STRING) AS {text.name}",),
+            (text.parse(schema, content.huge_faults()),),
+            tuple(content.values()),
+        ),
+        "coalesce(" + " AND ".join([*text.checks(), *content.checks()]) + ", false)",
+        (*text.faults(), *content.huge_faults(), *content.faults()),
+    )
 
 
 @dataclass(frozen=True)
-class JsonColumn:
-    """A declared column: its name as written in records, its type, and whether it may be null."""
+class JsonText:
+    """A text column of the frame that should be one JSON object, and the column `parsed` that
+    `from_json` makes of it; `what` is what a sentence calls it."""
 
     name: str
-    type: DataType
-    nullable: bool
+    parsed: str
+    what: str
+
+    def parse(self, schema: str, huge: Sequence[tuple[str, str]]) -> str:
+        """`parsed`, with a column of its own for what could not be parsed. Null instead of a text
+        with a decimal such as 1e9999999, whose digits Spark would all write down: minutes for a
+        single record, or all of the memory."""
+        faults = " OR ".join(fault for fault, _ in huge)
+        harmless = f"IF({faults}, NULL, {self.name})" if huge else self.name
+        return f"{_from_json(harmless, f'{schema}, {_CORRUPT} STRING')} AS {self.parsed}"
+
+    def checks(self) -> list[str]:
+        """True, or not, or null, for a text that is one object."""
+        return [
+            f"{self.parsed} IS NOT NULL",
+            f"{self.parsed}.{_CORRUPT} IS NULL",
+            f"({self._nothing_follows()} OR {self._length()} <=> {_ELEMENTS})",
+            f"is_valid_utf8({self.name})",
+        ]
+
+    def faults(self) -> list[tuple[str, str]]:
+        """What is wrong with a text that is none."""
+        # With a column that no record has, only what is no JSON is corrupt.
+        no_column = f"_lockstep_none STRUCT<a: INT>, {_CORRUPT} STRING"
+        is_corrupt = f"{_from_json(self.name, no_column)}.{_CORRUPT} IS NOT NULL"
+        return [
+            (
+                f"{self.name} IS NULL",
+                literal(f"the {self.what} is null, and a JSON record has one"),
+            ),
+            (f"NOT is_valid_utf8({self.name})", literal(f"the {self.what} is not UTF-8 text")),
+            (f"NOT ({self._length()} <=> {_ELEMENTS})", literal(f"the {self.what} is not JSON")),
+            (
+                rf"NOT rlike({self.name}, '^\\s*\\{{')",
+                literal(f"the {self.what} is JSON, and not an object"),
+            ),
+            (is_corrupt, literal(f"the {self.what} is not JSON")),
+        ]
+
+    def _length(self) -> str:
+        return f"json_array_length(concat('[', {self.name}, '{_ZEROS}]'))"
+
+    def _nothing_follows(self) -> str:
+        """The only `}` is the last byte: nothing can follow the object. On bytes, as counting
+        characters costs more than all of the parsing."""
+        bytes_ = f"CAST({self.name} AS BINARY)"
+        return (
+            f"(substring({bytes_}, -1) = X'7D' AND NOT "
+            f"contains(CAST(substring({bytes_}, 1, octet_length({self.name}) - 1) AS STRING), '}}'))"
+        )
 
 
 @dataclass(frozen=True)
-class JsonDecoder:
-    """SQL text over a frame with the column `_text`, the record's value as a string.
+class JsonObject:
+    """The columns of an object within a text column of the frame.
 
-    Used in this order: `parsed` adds `_json`; `values` adds a column `_v<n>` per declared column and
-    `_keys`; then `is_good` (boolean, never null) and `reason` (string, for a record that is not
-    good) can be evaluated. `absent_is_null` lets nullable columns be absent.
+    `root` is the parsed object, a struct; `places` are the paths at which it may stand within
+    `text`. `values` adds a column `<stem><n>` a declared column, and `keys`, the names of the
+    fields that are there, where that has to be known.
     """
 
-    columns: tuple[JsonColumn, ...]
-    absent_is_null: bool = False
-
-    def parsed(self) -> str:
-        """`_json`: the object by `from_json`, with its own column for what could not be parsed."""
-        fields = [f"{quoted(c.name)} {_wire_type(c.type)}" for c in self.columns]
-        schema = ", ".join([*fields, f"{_CORRUPT} STRING"])
-        return f"{_from_json(self._harmless_text(), schema)} AS _json"
+    columns: tuple[DeclaredColumn, ...]
+    text: str
+    root: str
+    absent_is_null: bool
+    stem: str = "_v"
+    keys: str = "_keys"
+    places: tuple[Path, ...] = ((),)
 
     def values(self) -> list[str]:
-        """`_v<n>` for each declared column in order, then `_keys`, the object's keys if needed."""
+        """The columns' values, null where they do not fit, and the keys."""
         converted = [
-            f"{_value(self._wire(n), column.type)} AS _v{n}"
-            for n, column in enumerate(self.columns)
+            f"{value_of_wire(self._wire(column), column.type)} AS {self._made(column)}"
+            for column in self.columns
         ]
-        return [*converted, f"{self._keys()} AS _keys"]
+        return [*converted, *(self._keys_at(parent) for parent in self._parents())]
 
-    def is_good(self) -> str:
-        """True where the record is a row of the source."""
-        checks = [
-            "_json IS NOT NULL",
-            f"_json.{_CORRUPT} IS NULL",
-            f"({_NOTHING_FOLLOWS} OR {_IN_ARRAY} <=> {_ELEMENTS})",
-            "is_valid_utf8(_text)",
-            *(self._fits(n) for n in range(len(self.columns))),
-        ]
-        return "coalesce(" + " AND ".join(checks) + ", false)"
+    def checks(self) -> list[str]:
+        """True or false for each column of an object that was parsed."""
+        return [self._fits(column) for column in self.columns]
 
-    def reason(self) -> str:
-        """A sentence that names the column where that can be known."""
-        no_column = f"_lockstep_none STRUCT<a: INT>, {_CORRUPT} STRING"
-        faults = [
-            ("_text IS NULL", _literal("the value is null, and a JSON record has one")),
-            ("NOT is_valid_utf8(_text)", _literal("the value is not UTF-8 text")),
-            (f"NOT ({_IN_ARRAY} <=> {_ELEMENTS})", _literal("the value is not JSON")),
-            (r"NOT rlike(_text, '^\\s*\\{')", _literal("the value is JSON, and not an object")),
-            # With a column that no record has, only what is no JSON is corrupt.
-            (
-                f"{_from_json('_text', no_column)}.{_CORRUPT} IS NOT NULL",
-                _literal("the value is not JSON"),
-            ),
-            *self._huge_faults(),
-        ]
-        for number, column in enumerate(self.columns):
-            faults += self._column_faults(number, column)
-        cases = " ".join(f"WHEN {fault} THEN {sentence}" for fault, sentence in faults)
-        return f"CASE {cases} ELSE {_literal('the value is not what the source declares')} END"
+    def faults(self) -> list[tuple[str, str]]:
+        """What is wrong with a column of an object that was parsed."""
+        return [fault for column in self.columns for fault in self._column_faults(column)]
 
-    def _harmless_text(self) -> str:
-        """Null instead of a text with a decimal such as 1e9999999, whose digits Spark would all
-        write down: minutes for a single record, or all of the memory."""
-        huge = " OR ".join(fault for fault, _ in self._huge_faults())
-        return f"IF({huge}, NULL, _text)" if huge else "_text"
-
-    def _huge_faults(self) -> list[tuple[str, str]]:
-        exponent = f"rlike(_text, {_literal(_HUGE_NUMBER)})"
+    def huge_faults(self) -> list[tuple[str, str]]:
+        """Decimals that must not be parsed."""
+        exponent = f"rlike({self.text}, {literal(_HUGE_NUMBER)})"
         return [
             (
-                f"({exponent} AND {_token(column.name)} IN {_INFINITE})"
+                f"({exponent} AND {self._token(column)} IN {_INFINITE})"
                 if isinstance(column.type, DecimalType)
                 else exponent,
                 self._wrong(column),
             )
             for column in self.columns
-            if _holds_decimal(column.type)
+            if holds_decimal(column.type)
         ]
 
-    def _wrong(self, column: JsonColumn) -> str:
-        text = _literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
-        found = f"coalesce({_get_json_object(column.name)}, 'null')"
-        return f"concat({text}, left({found}, {_FOUND_CHARACTERS}))"
+    def _made(self, column: DeclaredColumn) -> str:
+        return f"{self.stem}{column.number}"
 
-    def _wire(self, number: int) -> str:
-        return f"_json.{quoted(self.columns[number].name)}"
+    def _wire(self, column: DeclaredColumn) -> str:
+        return ".".join([self.root, *map(quoted, column.path)])
 
-    def _keys(self) -> str:
+    def _wrong(self, column: DeclaredColumn) -> str:
+        text = literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
+        found = f"coalesce({self._found(column)}, 'null')"
+        return f"concat({text}, left({found}, {FOUND_CHARACTERS}))"
+
+    def _found(self, column: DeclaredColumn) -> str:
+        return self._anywhere(
+            [
+                f"get_json_object({self.text}, {literal(_json_path((*place, *column.path)))})"
+                for place in self.places
+            ]
+        )
+
+    def _token(self, column: DeclaredColumn) -> str:
+        """The JSON text of a field, a string in its quotes; a number beyond a double is "Infinity"."""
+        array = f"concat('[', {self.text}, ']')"
+        paths = [literal("$[*]" + _json_path((*place, *column.path))[1:]) for place in self.places]
+        return f"coalesce({', '.join(f'get_json_object({array}, {path})' for path in paths)}, '')"
+
+    @staticmethod
+    def _anywhere(found: Sequence[str]) -> str:
+        return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
+
+    def _parents(self) -> list[Path]:
+        """The objects within this one whose keys have to be known."""
+        if self.absent_is_null or not any(column.nullable for column in self.columns):
+            return [()]
+        return list(dict.fromkeys(c.path[:-1] for c in self.columns if c.nullable))
+
+    def _keys_name(self, parent: Path) -> str:
+        place = self._parents().index(parent)
+        return f"{self.keys}{place or ''}"
+
+    def _keys_at(self, parent: Path) -> str:
         """Only looked up where some column came out null: absent, or said to be null."""
-        nulls = " OR ".join(f"{self._wire(n)} IS NULL" for n in self._may_be_absent())
-        return (
-            f"CASE WHEN {nulls} THEN json_object_keys(_text) END"
+        nulls = " OR ".join(
+            f"{self._wire(column)} IS NULL"
+            for column in self.columns
+            if column.nullable and column.path[:-1] == parent and not self.absent_is_null
+        )
+        keys = (
+            f"CASE WHEN {nulls} THEN {self._json_keys(parent)} END"
             if nulls
             else "CAST(NULL AS ARRAY<STRING>)"
         )
+        return f"{keys} AS {self._keys_name(parent)}"
 
-    def _may_be_absent(self) -> list[int]:
-        if self.absent_is_null:
-            return []
-        return [number for number, column in enumerate(self.columns) if column.nullable]
+    def _json_keys(self, parent: Path) -> str:
+        texts = [
+            f"get_json_object({self.text}, {literal(_json_path((*place, *parent)))})"
+            if (*place, *parent)
+            else self.text
+            for place in self.places
+        ]
+        return f"json_object_keys({self._anywhere(texts)})"
 
-    def _is_there(self, number: int) -> str:
-        return f"array_contains(_keys, {_literal(self.columns[number].name)})"
-
-    def _fits(self, number: int) -> str:
+    def _fits(self, column: DeclaredColumn) -> str:
         """True or false for a record that was parsed."""
-        column, wire = self.columns[number], self._wire(number)
-        fits = _top_level_fits(column, wire, f"_v{number}")
+        wire = self._wire(column)
+        fits = self._top_level_fits(column)
         if not column.nullable:
             return f"({wire} IS NOT NULL AND {fits})"
         if self.absent_is_null:
             return f"({wire} IS NULL OR {fits})"
-        return f"IF({wire} IS NULL, {self._is_there(number)}, {fits})"
+        there = f"array_contains({self._keys_name(column.path[:-1])}, {literal(column.path[-1])})"
+        return f"IF({wire} IS NULL, {there}, {fits})"
 
-    def _column_faults(self, number: int, column: JsonColumn) -> list[tuple[str, str]]:
-        wire = self._wire(number)
-        found, wrong = _get_json_object(column.name), self._wrong(column)
-        faults = [(f"{wire} IS NULL AND {found} IS NOT NULL", wrong)]
+    def _top_level_fits(self, column: DeclaredColumn) -> str:
+        wire = self._wire(column)
+        match column.type:
+            case StringType():
+                # Comparisons of the first byte spare the pattern, and looking again, to most texts.
+                number = f"rlike({wire}, {literal(_LOOKS_LIKE_A_NUMBER)})"
+                suspect = (
+                    f"(({wire} >= '-' AND {wire} < ':' AND {number}) "
+                    f"OR ({wire} >= '[' AND {wire} < '\\\\') OR ({wire} >= '{{' AND {wire} < '|') "
+                    f"OR {wire} IN ('true', 'false', '\"Infinity\"', '\"-Infinity\"'))"
+                )
+                token = self._token(column)
+                is_text = f"(startswith({token}, '\"') AND {token} NOT IN {_INFINITE})"
+                return f"(NOT {suspect} OR {is_text})"
+            case DecimalType():
+                quoted_number = literal('"' + re.escape(column.path[-1]) + r'"\s*:\s*"')
+                suspect = f"rlike({self.text}, {quoted_number})"
+                return f"(NOT {suspect} OR NOT startswith({self._token(column)}, '\"'))"
+            case _:
+                return fits_type(wire, self._made(column), column.type)
+
+    def _column_faults(self, column: DeclaredColumn) -> list[tuple[str, str]]:
+        wire, wrong = self._wire(column), self._wrong(column)
+        faults = [(f"{wire} IS NULL AND {self._found(column)} IS NOT NULL", wrong)]
         if not column.nullable or not self.absent_is_null:
-            there = f"array_contains(json_object_keys(_text), {_literal(column.name)})"
-            absent = _literal(f"column {column.name} is absent")
+            keys = self._json_keys(column.path[:-1])
+            there = f"coalesce(array_contains({keys}, {literal(column.path[-1])}), false)"
+            absent = literal(f"column {column.name} is absent")
             faults.append((f"{wire} IS NULL AND NOT {there}", absent))
         if not column.nullable:
-            null = _literal(f"column {column.name} is null, and is declared NOT NULL")
-            faults.append((f"{wire} IS NULL", null))
-        fits = _top_level_fits(column, wire, f"_v{number}")
+            faults.append(null_fault(column, wire))
+        fits = self._top_level_fits(column)
         faults.append((f"{wire} IS NOT NULL AND NOT coalesce({fits}, false)", wrong))
         return faults
 
 
+def schema_of(fields: Sequence[tuple[Path, str]]) -> str:
+    """The DDL of a struct's fields, from paths within it and the types there."""
+    inner: dict[str, list[tuple[Path, str]]] = {}
+    for path, kind in fields:
+        inner.setdefault(path[0], []).append((path[1:], kind))
+    parts = []
+    for name, below in inner.items():
+        path, kind = below[0]
+        parts.append(f"{quoted(name)} {kind if not path else f'STRUCT<{schema_of(below)}>'}")
+    return ", ".join(parts)
+
+
 def _from_json(text: str, schema: str) -> str:
     return (
-        f"from_json({text}, {_literal(schema)}, map('mode', 'PERMISSIVE', "
+        f"from_json({text}, {literal(schema)}, map('mode', 'PERMISSIVE', "
         f"'columnNameOfCorruptRecord', '{_CORRUPT}', 'allowSingleQuotes', 'false', "
         "'allowNonNumericNumbers', 'false'))"
     )
 
 
-# ── types ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def _wire_type(declared: DataType) -> str:
-    """The type that `from_json` is asked for, as DDL text."""
-    match declared:
-        case ByteType():
-            return "SMALLINT"
-        case DateType() | TimestampType() | TimestampNTZType():
-            return "STRING"
-        case ArrayType():
-            return f"ARRAY<{_wire_type(declared.elementType)}>"
-        case MapType():
-            return f"MAP<{declared.keyType.simpleString()}, {_wire_type(declared.valueType)}>"
-        case StructType():
-            fields = (f"{quoted(f.name)}: {_wire_type(f.dataType)}" for f in declared.fields)
-            return f"STRUCT<{', '.join(fields)}>"
-        case _:
-            return declared.simpleString()
-
-
-def _holds_decimal(declared: DataType) -> bool:
-    match declared:
-        case ArrayType():
-            return _holds_decimal(declared.elementType)
-        case MapType():
-            return _holds_decimal(declared.valueType)
-        case StructType():
-            return any(_holds_decimal(field.dataType) for field in declared.fields)
-        case _:
-            return isinstance(declared, DecimalType)
-
-
-def _is_plain(declared: DataType) -> bool:
-    """True where `from_json` gives the declared type itself."""
-    return _wire_type(declared).lower() == _declared_text(declared).lower()
-
-
-def _declared_text(declared: DataType) -> str:
-    match declared:
-        case ArrayType():
-            return f"ARRAY<{_declared_text(declared.elementType)}>"
-        case MapType():
-            return f"MAP<{declared.keyType.simpleString()}, {_declared_text(declared.valueType)}>"
-        case StructType():
-            fields = (f"{quoted(f.name)}: {_declared_text(f.dataType)}" for f in declared.fields)
-            return f"STRUCT<{', '.join(fields)}>"
-        case _:
-            return declared.simpleString()
-
-
-def _value(wire: str, declared: DataType, depth: int = 0) -> str:
-    """The wire value as the declared type; null where it does not fit (or fits as null)."""
-    if _is_plain(declared):
-        return wire
-    element = f"_x{depth}"
-    match declared:
-        case ByteType():
-            return f"try_cast({wire} AS TINYINT)"
-        case DateType() | TimestampType() | TimestampNTZType():
-            pattern = _literal(_PATTERNS[type(declared)])
-            cast = f"try_cast({wire} AS {declared.simpleString()})"
-            return f"CASE WHEN rlike({wire}, {pattern}) THEN {cast} END"
-        case ArrayType():
-            inner = _value(element, declared.elementType, depth + 1)
-            return f"transform({wire}, {element} -> {inner})"
-        case MapType():
-            inner = _value(element, declared.valueType, depth + 1)
-            return f"transform_values({wire}, (_k{depth}, {element}) -> {inner})"
-        case StructType():
-            fields = ", ".join(
-                f"{_literal(f.name)}, {_value(f'{wire}.{quoted(f.name)}', f.dataType, depth)}"
-                for f in declared.fields
-            )
-            return f"CASE WHEN {wire} IS NOT NULL THEN named_struct({fields}) END"
-        case _:
-            raise AssertionError(f"{declared.simpleString()} has no form of its own on the wire")
-
-
-def _top_level_fits(column: JsonColumn, wire: str, value: str) -> str:
-    match column.type:
-        case StringType():
-            # Comparisons of the first byte spare the pattern, and looking again, to most texts.
-            suspect = (
-                f"(({wire} >= '-' AND {wire} < ':' AND rlike({wire}, {_literal(_LOOKS_LIKE_A_NUMBER)})) "
-                f"OR ({wire} >= '[' AND {wire} < '\\\\') OR ({wire} >= '{{' AND {wire} < '|') "
-                f"OR {wire} IN ('true', 'false', '\"Infinity\"', '\"-Infinity\"'))"
-            )
-            token = _token(column.name)
-            return f"(NOT {suspect} OR (startswith({token}, '\"') AND {token} NOT IN {_INFINITE}))"
-        case DecimalType():
-            quoted_number = _literal('"' + re.escape(column.name) + r'"\s*:\s*"')
-            suspect = f"rlike(_text, {quoted_number})"
-            return f"(NOT {suspect} OR NOT startswith({_token(column.name)}, '\"'))"
-        case _:
-            return _fits(wire, value, column.type)
-
-
-def _fits(wire: str, value: str, declared: DataType, depth: int = 0) -> str:
-    """True where the wire value, which is not null, is one of the declared type."""
-    element = f"_y{depth}"
-    match declared:
-        case ByteType() | DateType() | TimestampType() | TimestampNTZType():
-            return f"{value} IS NOT NULL"
-        case FloatType() | DoubleType():
-            return f"abs({wire}) < double('Infinity')"
-        case ArrayType():
-            return _all(wire, element, declared.elementType, depth)
-        case MapType():
-            return _all(f"map_values({wire})", element, declared.valueType, depth)
-        case StructType():
-            checks = [
-                _null_or_fits(f"{wire}.{quoted(f.name)}", f.dataType, depth)
-                for f in declared.fields
-            ]
-            needed = [check for check in checks if check != "true"]
-            return f"({' AND '.join(needed)})" if needed else "true"
-        case _:
-            return "true"
-
-
-def _all(array: str, element: str, declared: DataType, depth: int) -> str:
-    check = _null_or_fits(element, declared, depth + 1)
-    return "true" if check == "true" else f"forall({array}, {element} -> {check})"
-
-
-def _null_or_fits(wire: str, declared: DataType, depth: int) -> str:
-    check = _fits(wire, _value(wire, declared, depth), declared, depth)
-    return "true" if check == "true" else f"({wire} IS NULL OR {check})"
-
-
-def _literal(text: str) -> str:
-    """A SQL string."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _path(name: str) -> str:
+def _json_path(path: Path) -> str:
     """A JSON path to a field of the object."""
-    return f"$.{name}" if re.fullmatch(r"\w+", name) else f"$['{name}']"
-
-
-def _token(name: str) -> str:
-    """The JSON text of a field, a string in its quotes; a number beyond a double is "Infinity"."""
-    path = _literal("$[*]" + _path(name)[1:])
-    return f"coalesce(get_json_object(concat('[', _text, ']'), {path}), '')"
-
-
-def _get_json_object(name: str) -> str:
-    return f"get_json_object(_text, {_literal(_path(name))})"
-
-
-def wanted_numbers(columns: Sequence[JsonColumn], wanted: Sequence[str]) -> dict[str, int]:
-    """Each wanted lower-case name with the number of its declared column."""
-    numbers = {column.name.lower(): number for number, column in enumerate(columns)}
-    return {name: numbers[name] for name in wanted}
+    return "$" + "".join(
+        f".{name}" if re.fullmatch(r"\w+", name) else f"['{name}']" for name in path
+    )

@@ -1,8 +1,8 @@
 """Kafka topics as deltas: exactly the recorded offset ranges, decoded, each record in its step.
 
-The law: every committed record of the ranges is either one row of `delta` or one row of `errors`,
-and which of the two, and in which step, depends on the record, the source's declaration and the
-division alone.
+The law: every committed record of the ranges is either good, and then gives the rows of `delta` that
+its format says (most often one), or is one row of `errors`; and which of the two, and in which step,
+depends on the record, the source's declaration and the division alone.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval
-from lockstep.errors import WrongUse
+from lockstep.errors import LockstepError, WrongUse
 from lockstep.sql.circuit import SourceTable
+from lockstep.sql.source_layout import layout_of
 from lockstep_engine.context import SMALL_RECORDS, Context
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
-from lockstep_engine.sources.json_values import JsonColumn, JsonDecoder, wanted_numbers
+from lockstep_engine.sources.avro_values import schema_number
+from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
+from lockstep_engine.sources.formats import record_reader, schema_columns
+from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "kafka_options", "read_kafka"]
@@ -28,6 +33,8 @@ ERROR_COLUMNS = (
     "partition int, offset bigint, timestamp timestamp, key binary, value binary, reason string, "
     f"{STEP} bigint"
 )
+
+RAW_COLUMNS = ("_partition", "_offset", "_timestamp", "_key", "_value")
 
 CONSUMER_SETTINGS = {
     # Fetches of moderate size: 2.5 times faster than the defaults, and than very large ones.
@@ -47,7 +54,8 @@ FIXED_SETTINGS = {
 class Decoded:
     """The records of one source in one interval.
 
-    `delta`: the wanted columns under their lower-case names, `_weight bigint` = 1, `_step bigint`.
+    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; for a
+    keyed source also CHANGE_COLUMNS, for the upsert that reads them.
     `errors`: bad records, columns as in ERROR_COLUMNS. Both are filters of the frames in `kept`,
     which are marked as persisted: the first action that reads one of them to its end reads Kafka,
     and later ones don't. Whoever asked for it calls `unpersist` on each of `kept` when done.
@@ -74,21 +82,33 @@ def read_kafka(
     be decoded.
     """
     declared = _declared(spark, source)
-    wanted = wanted_numbers(declared, columns)
+    numbers = {column.name.lower(): column.number for column in declared}
+    wanted = [numbers[name] for name in columns]
     ranges = step_ranges(interval, source.name)
     if not ranges:
-        return _nothing(spark, declared, wanted)
-    decoder = JsonDecoder(declared, source.absent_is_null)
+        return _nothing(
+            spark, record_reader(source, declared, {}), [declared[number] for number in wanted]
+        )
     # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     # of the decoding time.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
-    decoded = _decode(
-        _read(spark, source, ranges, _topic(interval, source), context), decoder, wanted
+    records = _read(spark, source, ranges, _topic(interval, source), context)
+    named = schema_columns(source)
+    if named:
+        # Read twice: for the numbers of schemas, and with them.
+        records = records.persist()
+    reader = record_reader(source, declared, _schemas(source, records, named))
+    raw = _raw_columns(source)
+    kept = _decode(records, reader, wanted, raw).persist()
+    delta = reduce(
+        DataFrame.unionByName,
+        (
+            _rows(kept, rows, {number: columns[place] for place, number in enumerate(wanted)})
+            for rows in reader.rows
+        ),
     )
-    kept = decoded.persist()
-    renamed = [f"_v{number} AS {quoted(name)}" for name, number in wanted.items()]
-    delta = kept.where("_good").selectExpr(*renamed, f"1L AS {WEIGHT}", STEP)
-    return Decoded(delta, _errors(kept.where("NOT _good"), decoder), (kept,))
+    errors = _errors(kept.where("NOT _good"), reader, raw)
+    return Decoded(delta, errors, (kept, records) if named else (kept,))
 
 
 def kafka_options(
@@ -127,15 +147,7 @@ def _topic(interval: Interval, source: SourceTable) -> str:
     return topics.pop()
 
 
-def _declared(spark: SparkSession, source: SourceTable) -> tuple[JsonColumn, ...]:
-    format_name = source.options.get("format", "json")
-    if format_name != "json":
-        raise WrongUse(
-            f"source {source.name} has a format that cannot be decoded",
-            expected="'format' = 'json'",
-            found=f"'format' = '{format_name}'",
-            next_step=f"correct it at {source.position}",
-        )
+def _declared(spark: SparkSession, source: SourceTable) -> tuple[DeclaredColumn, ...]:
     for column in source.columns:
         if any(kind in column.type.lower() for kind in ("varchar", "char(")):
             raise WrongUse(
@@ -146,18 +158,20 @@ def _declared(spark: SparkSession, source: SourceTable) -> tuple[JsonColumn, ...
             )
     ddl = ", ".join(f"{quoted(column.name)} {column.type}" for column in source.columns)
     schema: StructType = spark.createDataFrame([], ddl).schema
+    layout = layout_of(source)
     return tuple(
-        JsonColumn(column.name, parsed.dataType, column.nullable)
-        for column, parsed in zip(source.columns, schema.fields, strict=True)
+        DeclaredColumn(number, column.name, parsed.dataType, column.nullable, layout.path(column))
+        for number, (column, parsed) in enumerate(zip(source.columns, schema.fields, strict=True))
     )
 
 
 def _nothing(
-    spark: SparkSession, declared: Sequence[JsonColumn], wanted: Mapping[str, int]
+    spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn]
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
-    columns = [f"{quoted(name)} {declared[n].type.simpleString()}" for name, n in wanted.items()]
-    delta = ", ".join([*columns, f"{WEIGHT} bigint", f"{STEP} bigint"])
+    also = [f"{quoted(name)} {kind}" for name, kind in reader.rows[0].also.values()]
+    columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
+    delta = ", ".join([*columns, *also, f"{WEIGHT} bigint", f"{STEP} bigint"])
     return Decoded(spark.createDataFrame([], delta), spark.createDataFrame([], ERROR_COLUMNS))
 
 
@@ -168,60 +182,78 @@ def _read(
     topic: str,
     context: Context,
 ) -> DataFrame:
-    """`_partition`, `_offset`, `_timestamp`, `_key`, `_value` of each record, and its step.
-
-    The names keep clear of declared columns, which are often called key, value or timestamp.
-    """
+    """The frame of records that `decoding` describes, of the ranges alone."""
     records = sum(range_.end - range_.start for range_ in ranges)
     tasks = context.partitions if records > SMALL_RECORDS else 1
-    raw = (
-        spark.read.format("kafka")
-        .options(**kafka_options(source, topic, ranges, tasks))
-        .load()
-        .selectExpr(
-            "partition AS _partition",
-            "offset AS _offset",
-            "timestamp AS _timestamp",
-            "key AS _key",
-            "value AS _value",
-        )
-    )
+    options = dict(kafka_options(source, topic, ranges, tasks))
+    names = _raw_columns(source)
+    if "_headers" in names:
+        options["includeHeaders"] = "true"
+    columns = (f"{name[1:]} AS {name}" for name in names)
+    raw = spark.read.format("kafka").options(**options).load().selectExpr(*columns)
     if records <= SMALL_RECORDS and len({r.partition for r in ranges}) > context.partitions:
         # One task a topic partition would cost more than it reads.
         raw = raw.coalesce(context.partitions)
     return with_step(spark, raw, ranges, "_partition", "_offset", STEP)
 
 
-def _decode(records: DataFrame, decoder: JsonDecoder, wanted: Mapping[str, int]) -> DataFrame:
-    """`_v<n>` of the wanted columns, `_step`, `_good`, and the raw record where it is not good."""
-    parsed = _parse(records, decoder)
-    judged = parsed.selectExpr("*", f"{decoder.is_good()} AS _good")
+def _raw_columns(source: SourceTable) -> list[str]:
+    """What is read of a record, and kept of a bad one."""
+    shown = layout_of(source).metadata.values()
+    return [*RAW_COLUMNS, *(f"_{kind}" for kind in ("topic", "headers") if kind in shown)]
+
+
+def _schemas(source: SourceTable, records: DataFrame, named: Sequence[str]) -> Mapping[int, str]:
+    """The registry's schemas that the records name in the columns `named`. Raises Unreachable."""
+    if not named:
+        return {}
+    try:
+        numbers = {
+            row[0]
+            for of in named
+            for row in records.selectExpr(f"{schema_number(of)} AS number").distinct().collect()
+        }
+        return registry_schemas(source.options["schema.registry.url"], numbers - {None})
+    except LockstepError:
+        records.unpersist()
+        raise
+
+
+def _decode(
+    records: DataFrame, reader: RecordReader, wanted: Sequence[int], raw: Sequence[str]
+) -> DataFrame:
+    """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
+    good."""
+    judged = _parse(records, reader).selectExpr("*", f"{reader.decoding.is_good} AS _good")
+    needed = dict.fromkeys(name for rows in reader.rows for name in rows.columns(wanted))
     return judged.selectExpr(
-        *(f"_v{number}" for number in wanted.values()),
+        *needed,
         STEP,
         "_good",
-        *(
-            f"CASE WHEN NOT _good THEN {raw} END AS {raw}"
-            for raw in ("_partition", "_offset", "_timestamp", "_key", "_value")
-        ),
+        *(f"CASE WHEN NOT _good THEN {name} END AS {name}" for name in raw),
     )
 
 
-def _parse(records: DataFrame, decoder: JsonDecoder) -> DataFrame:
-    """Step by step, so that Spark evaluates each of them once."""
-    text = records.selectExpr("*", "CAST(_value AS STRING) AS _text")
-    return text.selectExpr("*", decoder.parsed()).selectExpr("*", *decoder.values())
+def _parse(records: DataFrame, reader: RecordReader) -> DataFrame:
+    """Stage by stage, so that Spark evaluates each of them once."""
+    for stage in reader.decoding.stages:
+        records = records.selectExpr("*", *stage)
+    return records
 
 
-def _errors(bad: DataFrame, decoder: JsonDecoder) -> DataFrame:
+def _rows(kept: DataFrame, rows: Rows, wanted: Mapping[int, str]) -> DataFrame:
+    """The rows of one kind that good records give: the wanted columns by number and name, those
+    beside them, `_weight`, `_step`."""
+    renamed = [f"{rows.values[number]} AS {quoted(name)}" for number, name in wanted.items()]
+    also = [f"{made} AS {name}" for made, (name, _) in rows.also.items()]
+    good = kept.where(f"_good AND {rows.when}" if rows.when else "_good")
+    return good.selectExpr(*renamed, *also, f"{rows.weight}L AS {WEIGHT}", STEP)
+
+
+def _errors(bad: DataFrame, reader: RecordReader, raw: Sequence[str]) -> DataFrame:
     """Bad records with a sentence each: they are decoded again, as good ones need no sentence."""
-    raw = bad.selectExpr("_partition", "_offset", "_timestamp", "_key", "_value", STEP)
-    return _parse(raw, decoder).selectExpr(
-        "_partition AS partition",
-        "_offset AS offset",
-        "_timestamp AS timestamp",
-        "_key AS key",
-        "_value AS value",
-        f"{decoder.reason()} AS reason",
+    return _parse(bad.selectExpr(*raw, STEP), reader).selectExpr(
+        *(f"{name} AS {name[1:]}" for name in RAW_COLUMNS),
+        f"{reader.decoding.reason()} AS reason",
         STEP,
     )
