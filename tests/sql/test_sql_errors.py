@@ -136,7 +136,7 @@ NOT_SUPPORTED = {
     ),
     "qualify": view("SELECT a FROM t QUALIFY row_number() OVER (ORDER BY a) = 1"),
     "pivot": view("SELECT * FROM t PIVOT (sum(a) FOR c IN ('x'))"),
-    "iceberg_source": "CREATE TABLE s (a INT) USING iceberg OPTIONS (table = 'x')",
+    "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "avro": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'avro')",
     "two_topics": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "

@@ -33,9 +33,9 @@ def explain(project: Project, circuit: Circuit) -> str:
     """The plan of a project as text, one line an operator and one a trace; ends with a newline."""
     lines = [f"pipeline {project.name} in {project.catalog}.{project.database}", "", "sources"]
     for source in project.sources:
-        lines.append(
-            f"  {source.name}: {source.provider} topic {source.options.get('subscribe', '')}"
-        )
+        what = f"table {source.table}" if source.is_table else f"topic {source.topic}"
+        only = ", append-only" if source.is_table and source.append_only else ""
+        lines.append(f"  {source.name}: {source.provider} {what}{only}")
     lines += ["", "operators"]
     for operator in circuit.operators:
         lines += _operator_lines(operator)
@@ -67,7 +67,7 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
             {
                 "name": source.name,
                 "provider": source.provider,
-                "topic": source.options.get("subscribe", ""),
+                **({"table": source.table} if source.is_table else {"topic": source.topic}),
                 "columns": [
                     {"name": c.name, "type": c.type, "nullable": c.nullable} for c in source.columns
                 ],

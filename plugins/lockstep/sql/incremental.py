@@ -97,7 +97,7 @@ class _Builder:
         from_inputs = all(self.append_only[ref] for ref in inputs)
         match node:
             case Scan():
-                return self._sources[node.source].provider == "kafka"
+                return self._sources[node.source].append_only
             case Aggregate():
                 # A group that is there stays; with aggregates its row changes.
                 return from_inputs and not node.aggregates
@@ -177,8 +177,9 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Scan():
             source = sources[node.source]
             declared = [[c.key, c.type, c.nullable] for c in source.columns]
-            topic = [source.options.get(key, "") for key in ("format", "subscribe")]
-            text = [node.source.lower(), list(node.columns), declared, source.provider, *topic]
+            keys = ("table", "append_only") if source.is_table else ("format", "subscribe")
+            read = [source.options.get(key, "") for key in keys]
+            text = [node.source.lower(), list(node.columns), declared, source.provider, *read]
         case Projection():
             text = [[output.name, output.expression.text] for output in node.outputs]
         case Filter():

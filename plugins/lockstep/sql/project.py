@@ -7,6 +7,7 @@ itself is refused with the chain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lockstep.errors import NotSupported, Position, ProjectError
@@ -22,7 +23,7 @@ from lockstep.sql.nodes import Project as Projection
 from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
 from lockstep.sql.rewrites import rewrite, with_inputs
 from lockstep.sql.scope import Lowered, closest
-from lockstep.sql.spec import parse_spec, read_project_files
+from lockstep.sql.spec import Spec, parse_spec, read_project_files
 from lockstep.sql.statements import (
     Statement,
     ViewStatement,
@@ -40,6 +41,13 @@ _SOURCE_CHOICES: Mapping[str, Mapping[str, str]] = {
         "error": "a record without a declared column is bad",
         "null": "nullable columns may be absent",
     },
+}
+_TABLE_OPTIONS = ("table", "append_only")
+_TABLE_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "append_only": {
+        "false": "rows may be changed and taken away",
+        "true": "a snapshot that takes rows away ends the interval",
+    }
 }
 _SINK_OPTIONS = ("topic", "format", "key", "shards")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
@@ -59,7 +67,9 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
         for statement in read_statements(SourceText(name, text, filled))
     ]
     _check_names(statements)
-    sources = tuple(_checked_source(one) for one in statements if isinstance(one, SourceTable))
+    sources = tuple(
+        _checked_source(one, spec) for one in statements if isinstance(one, SourceTable)
+    )
     qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
     views = _Views(
         sources, [one for one in statements if isinstance(one, ViewStatement)], qualifiers
@@ -75,6 +85,8 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     )
     for sink in project.sinks:
         _check_sink(sink, project.views)
+    for source in project.sources:
+        _check_not_own(source, project)
     if not any(view.published for view in project.views):
         raise ProjectError(
             f"the project {spec.name} publishes nothing",
@@ -138,18 +150,27 @@ def _need(options: Mapping[str, str], key: str, value: str, owner: SourceTable |
         )
 
 
-def _check_keys(owner: SourceTable | SinkTable, known: tuple[str, ...]) -> None:
+def _check_keys(
+    owner: SourceTable | SinkTable, known: tuple[str, ...], prefix: str = "kafka."
+) -> None:
+    """`prefix` begins the client's own settings, which pass; '' where there is no such client."""
     for key in owner.options:
-        if key not in known and not key.startswith("kafka."):
+        if key not in known and not (prefix and key.startswith(prefix)):
+            also = f", or a client setting {prefix}*" if prefix else ""
             raise NotSupported(
                 f"{owner.name} has an option {key!r} that is not supported",
                 position=owner.position,
-                expected=f"one of {', '.join(closest(key, known))}, or a client setting kafka.*",
+                expected=f"one of {', '.join(closest(key, known))}{also}",
                 found=key,
             )
 
 
-def _checked_source(source: SourceTable) -> SourceTable:
+def _checked_source(source: SourceTable, spec: Spec) -> SourceTable:
+    options = _table_options(source, spec) if source.is_table else _topic_options(source)
+    return replace(source, options=options)
+
+
+def _topic_options(source: SourceTable) -> dict[str, str]:
     options = {"format": "json", **source.options}
     _need(options, "subscribe", "topic", source)
     _need(options, _BROKER, "${lockstep.kafka}", source)
@@ -174,7 +195,58 @@ def _checked_source(source: SourceTable) -> SourceTable:
         if key in options:
             options[key] = _choice(source, key, values)
     options["format"] = "json"
-    return SourceTable(source.name, source.columns, source.provider, options, source.position)
+    return options
+
+
+def _table_options(source: SourceTable, spec: Spec) -> dict[str, str]:
+    """The options with the table's full name, in the pipeline's own catalog."""
+    options = dict(source.options)
+    _need(options, "table", f"{spec.catalog}.database.table", source)
+    _check_keys(source, _TABLE_OPTIONS, prefix="")
+    parts = options["table"].split(".")
+    if len(parts) == 2:
+        parts = [spec.catalog, *parts]
+    if len(parts) != 3 or not all(parts):
+        raise ProjectError(
+            f"{source.name} has an option 'table' that can't be read",
+            position=source.position,
+            expected=f"{spec.catalog}.database.table, or database.table",
+            found=options["table"],
+        )
+    if parts[0] != spec.catalog:
+        raise NotSupported(
+            f"{source.name} reads a table in another catalog than the pipeline's",
+            position=source.position,
+            expected=f"a table in {spec.catalog}, which `catalog:` in the spec names",
+            found=options["table"],
+            next_step=f"deploy the pipeline in catalog {parts[0]}, or have the table written to "
+            f"{spec.catalog}",
+        )
+    for key, values in _TABLE_CHOICES.items():
+        options[key] = _choice(source, key, values) if key in options else next(iter(values))
+    options["table"] = ".".join(parts)
+    return options
+
+
+def _check_not_own(source: SourceTable, project: Project) -> None:
+    """A table that this pipeline writes would feed itself."""
+    _, _, table = source.table.rpartition(".")
+    own = {view.name.lower(): view for view in project.views if view.published}
+    written_by = own.get(table.lower().removesuffix("_changes"))
+    if (
+        source.is_table
+        and source.table == f"{project.catalog}.{project.database}.{table}"
+        and (written_by is not None or table.startswith("_"))
+    ):
+        raise ProjectError(
+            f"{source.name} reads a table that this pipeline writes",
+            position=source.position,
+            expected="a table that something else writes",
+            found=source.table,
+            next_step=f"read FROM {written_by.name} in the views instead"
+            if written_by
+            else "name another table",
+        )
 
 
 def _choice(source: SourceTable, key: str, values: Mapping[str, str]) -> str:
