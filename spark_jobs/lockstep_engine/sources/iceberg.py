@@ -84,11 +84,16 @@ class _Reader:
 
     def appended(self, run: Sequence[_Step]) -> DataFrame:
         """The rows appended by a run of steps, in one read. Of several steps, a row's is that of its
-        file: a read for each would make a plan that grows with them."""
+        file: a read for each would make a plan that grows with them.
+
+        By `load`, as Spark looks a table that is read by `table` up once a plan: a second read of it
+        would silently get the options, and so the snapshots, of the first.
+        """
         rows = (
-            self.spark.read.option("start-snapshot-id", str(run[0].slice.start))
+            self.spark.read.format("iceberg")
+            .option("start-snapshot-id", str(run[0].slice.start))
             .option("end-snapshot-id", str(run[-1].slice.end))
-            .table(self.name)
+            .load(self.name)
         )
         if len(run) == 1:
             return self.shown(rows, 1, f"{run[0].number}L AS {STEP}")
