@@ -41,9 +41,8 @@ class ProjectSources:
         """The snapshots of a followed table. Raises SourceChanged, ProjectError, Unreachable."""
         followed = self._tables[source]
         metadata = load_followed(self._catalog, followed).metadata
-        history = table_history(followed, metadata)
-        check_columns(followed, metadata, (history.head,))
-        return history
+        check_columns(followed, metadata)
+        return table_history(followed, metadata)
 
     def offsets_at(
         self, source: str, times: Sequence[datetime]

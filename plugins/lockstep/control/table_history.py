@@ -38,7 +38,9 @@ class Reading(Enum):
 @dataclass(frozen=True)
 class TableSnapshot:
     """One snapshot by its own summary: `added` and `removed` are upper bounds of the rows that it put
-    in and took away, `total` of the rows that it holds. `time` is that of its commit, UTC."""
+    in and took away, `total` of the rows that it holds. `time` is that of its commit, UTC. `misfit`
+    names a declared column that the snapshot's schema has not, or has as another column of that name
+    than the table has now; '' where there is none."""
 
     snapshot_id: int
     parent_id: int | None
@@ -47,6 +49,7 @@ class TableSnapshot:
     added: int
     removed: int
     total: int
+    misfit: str = ""
 
     @property
     def changed(self) -> int:
@@ -86,9 +89,11 @@ class TableHistory:
 
     def reading(self, start: int | None, end: int | None) -> Reading:
         """How the rows of a slice are found. Raises SourceChanged where they cannot be: a snapshot has
-        expired, or the source is append-only and rows were taken away."""
+        expired or has other columns, or the source is append-only and rows were taken away."""
         if start == end:
             return Reading.NOTHING
+        for snapshot_id in (start, end):
+            self._check_columns(snapshot_id)
         self._check_kept(end, "which a recorded step reads up to, has expired")
         if start is None:
             return Reading.ALL
@@ -196,6 +201,19 @@ class TableHistory:
             found=f"{len(self.snapshots)} others in the table's metadata",
             next_step=f"{_ANEW}; keep snapshots longer than the longest time between two intervals "
             f"(history.expire.max-snapshot-age-ms of {self.table})",
+        )
+
+    def _check_columns(self, snapshot_id: int | None) -> None:
+        snapshot = None if snapshot_id is None else self.snapshots.get(snapshot_id)
+        if snapshot is None or not snapshot.misfit:
+            return
+        raise SourceChanged(
+            f"source {self.source}: column {snapshot.misfit} of table {self.table} was added or made "
+            f"anew after snapshot {snapshot_id}",
+            expected="the column that the table has now",
+            found="another one, or none",
+            next_step="if no step has read the table yet, commit to it (an INSERT of no rows will do); "
+            f"else {_ANEW}",
         )
 
     def _check_append_only(

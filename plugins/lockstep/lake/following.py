@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -76,17 +76,19 @@ def load_followed(catalog: OpenCatalog, source: SourceTable) -> Table:
 def table_history(source: SourceTable, metadata: TableMetadata) -> TableHistory:
     """All snapshots that the metadata keeps, and which of them `main` shows."""
     main = metadata.refs.get(MAIN)
+    now = metadata.schema()
+    misfits = {schema.schema_id: _misfit(source, schema, now) for schema in metadata.schemas}
     return TableHistory(
         source=source.name,
         table=source.table,
         table_id=str(metadata.table_uuid),
         head=None if main is None else main.snapshot_id,
-        snapshots={one.snapshot_id: _snapshot(one) for one in metadata.snapshots},
+        snapshots={one.snapshot_id: _snapshot(one, misfits) for one in metadata.snapshots},
         append_only=source.append_only,
     )
 
 
-def _snapshot(snapshot: Snapshot) -> TableSnapshot:
+def _snapshot(snapshot: Snapshot, misfits: Mapping[int, str]) -> TableSnapshot:
     summary = snapshot.summary
     found = {} if summary is None else summary.additional_properties
 
@@ -112,18 +114,13 @@ def _snapshot(snapshot: Snapshot) -> TableSnapshot:
         added,
         removed,
         total,
+        "" if snapshot.schema_id is None else misfits.get(snapshot.schema_id, ""),
     )
 
 
-def check_columns(
-    source: SourceTable, metadata: TableMetadata, snapshot_ids: Iterable[int | None]
-) -> None:
-    """Raise ProjectError unless the table has every declared column with its type, and SourceChanged
-    unless these are the columns that the snapshots were written with.
-
-    Iceberg knows columns by id: one that was dropped and added again has the name and none of the
-    values. Columns that are not declared do not matter.
-    """
+def check_columns(source: SourceTable, metadata: TableMetadata) -> None:
+    """Raise ProjectError unless the table has every declared column, with its type. Others do not
+    matter."""
     found = _fields(metadata.schema())
     wrong = [c for c in source.columns if not _fits(c, found.get(c.key))]
     if wrong:
@@ -136,23 +133,22 @@ def check_columns(
             found=", ".join(_found(c.name, found.get(c.key)) for c in wrong),
             next_step=f"declare them as DESCRIBE {source.table} shows them",
         )
-    for snapshot_id in snapshot_ids:
-        snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None or snapshot.schema_id is None:
-            continue
-        written = metadata.schema_by_id(snapshot.schema_id)
-        before = {} if written is None else _fields(written)
-        for column in source.columns:
-            now, then = found[column.key], before.get(column.key)
-            if then is None or _ids(then) != _ids(now):
-                raise SourceChanged(
-                    f"source {source.name}: column {column.name} of table {source.table} was added or "
-                    f"made anew after snapshot {snapshot_id}",
-                    expected=f"the column that {source.table} has now",
-                    found="another one, or none",
-                    next_step="if no step has read it yet, commit to the table (an INSERT of no rows "
-                    "will do); else deploy the project under another name and database",
-                )
+
+
+def _misfit(source: SourceTable, written: Schema, now: Schema) -> str:
+    """A declared column that a snapshot's schema has not got as the table has it now, else ''.
+
+    Iceberg knows columns by id: one that was dropped and added again has the name and none of the
+    values.
+    """
+    if written.schema_id == now.schema_id:
+        return ""
+    before, after = _fields(written), _fields(now)
+    for column in source.columns:
+        then, field = before.get(column.key), after.get(column.key)
+        if then is None or field is None or _ids(then) != _ids(field):
+            return column.name
+    return ""
 
 
 def _fields(schema: Schema) -> Mapping[str, NestedField]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lockstep.control.job import CatalogSettings
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
-from lockstep.control.table_history import Reading, TableHistory
+from lockstep.control.table_history import Reading
 from lockstep.lake.changed_files import appended_files, changed_files
 from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.opening import OpenCatalog
@@ -176,8 +176,8 @@ def _steps(
     source: SourceTable, table: Table, slices: Sequence[tuple[int, TableSlice]]
 ) -> tuple[_Step, ...]:
     """The slices with how each is read; those that change no row are left out."""
-    history: TableHistory = table_history(source, table.metadata)
-    check_columns(source, table.metadata, (slice_.end for _, slice_ in slices))
+    check_columns(source, table.metadata)
+    history = table_history(source, table.metadata)
     for _, slice_ in slices:
         history.check_same(slice_)
     steps = (_Step(number, s, history.reading(s.start, s.end)) for number, s in slices)
