@@ -31,7 +31,7 @@ MERGE_ON_READ = {
     "write.merge.mode": "merge-on-read",
 }
 DELETION_VECTORS = {**MERGE_ON_READ, "format-version": "3"}
-FULL_READ = "have files that only a full read can compare"
+FULL_READ = "that only a full read can compare"
 
 
 def settings_of(spark_server: Any, home: Path) -> Settings:

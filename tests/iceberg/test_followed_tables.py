@@ -33,7 +33,7 @@ from pyiceberg.types import (
 
 from lockstep.control.table_history import Reading
 from lockstep.errors import Position, ProjectError, SourceChanged
-from lockstep.lake.changed_files import appended_files, changed_files
+from lockstep.lake.changed_files import appended_files, changed_files, is_readable
 from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceColumn, SourceTable
@@ -256,3 +256,11 @@ def test_equality_deletes_are_not_read_file_by_file(
     monkeypatch.setitem(counts, "added-equality-deletes", "1")
     # One of them may match every row.
     assert table_history(SOURCE, table.metadata).records(first, head(table)) == 3
+
+
+def test_uuids_are_left_to_spark(catalog: OpenCatalog) -> None:
+    """Spark reads them as text, which Arrow does not make of them."""
+    uuids = StructType(NestedField(4, "u", UUIDType()))
+    table = make(catalog, Schema(*SCHEMA.fields, NestedField(3, "one", uuids)))
+    assert is_readable(table, ("id", "name"))
+    assert not is_readable(table, ("id", "one"))

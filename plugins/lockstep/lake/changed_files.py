@@ -7,13 +7,14 @@ other rows deleted stands for those rows alone. Nothing is assumed of how the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.types import UUIDType
 
-__all__ = ["FileChange", "appended_files", "changed_files"]
+__all__ = ["FileChange", "appended_files", "changed_files", "is_readable"]
 
 _ROW_FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
 _DELETE_FORMATS = (FileFormat.PARQUET, FileFormat.PUFFIN)
@@ -56,7 +57,14 @@ def changed_files(
     skipped = common if same_deletes else frozenset()
     old, new = _tasks(table, before, skipped), _tasks(table, after, skipped)
     changes = tuple(_changes(old, new))
-    return changes if all(map(_is_readable, changes)) else None
+    return changes if all(map(_has_readable_files, changes)) else None
+
+
+def is_readable(table: Table, columns: Sequence[str]) -> bool:
+    """Whether these columns come out of single files as Spark has them: uuids, which it has as text,
+    do not."""
+    wanted = table.schema().select(*columns, case_sensitive=False)
+    return not any(isinstance(wanted.find_type(id_), UUIDType) for id_ in wanted.field_ids)
 
 
 def _manifests(table: Table, snapshot_id: int | None) -> Mapping[str, ManifestFile]:
@@ -96,7 +104,7 @@ def _deletes(task: FileScanTask) -> tuple[DataFile, ...]:
     return tuple(sorted(task.delete_files, key=lambda file: file.file_path))
 
 
-def _is_readable(change: FileChange) -> bool:
+def _has_readable_files(change: FileChange) -> bool:
     deletes = (*change.deleted, *(change.unless or ()))
     return change.file.file_format in _ROW_FORMATS and all(
         file.file_format in _DELETE_FORMATS for file in deletes

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, load_file_io
@@ -28,6 +29,8 @@ from lockstep.sql.circuit import SourceTable
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 
 __all__ = ["StepChange", "read_changes"]
+
+_Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,21 @@ class _ReadFiles:
     def _rows(self, files: FileIO, wanted: StepChange) -> Iterator[pa.RecordBatch]:
         change = wanted.change
         path = change.file.file_path
-        deleted = _positions(files, change.deleted, path)
-        only: pa.Array | None = None
+        counted = deleted = _positions(files, change.deleted, path)
         if change.unless is not None:
-            others = _positions(files, change.unless, path)
-            only = others.filter(pc.invert(pc.is_in(others, value_set=deleted)))
-            if not len(only):
+            counted = np.setdiff1d(_positions(files, change.unless, path), deleted)
+            if not len(counted):
                 return
         schema = self.metadata.schema().select(*self.names, case_sensitive=False)
         scan = ArrowScan(self.metadata, files, schema, AlwaysTrue())
         first = 0
         for batch in scan.to_record_batches([FileScanTask(change.file)]):
-            positions = pa.array(range(first, first + batch.num_rows), pa.int64())
+            here = np.searchsorted(counted, [first, first + batch.num_rows])
+            places = counted[slice(*here)] - first
             first += batch.num_rows
-            if only is not None:
-                live = pc.is_in(positions, value_set=only)
-            else:
-                live = pc.invert(pc.is_in(positions, value_set=deleted))
-            yield from self._shaped(batch.filter(live), change.weight, wanted.step)
+            if change.unless is None:
+                places = np.delete(np.arange(batch.num_rows), places)
+            yield from self._shaped(batch.take(pa.array(places)), change.weight, wanted.step)
 
     def _shaped(self, rows: pa.RecordBatch, weight: int, step: int) -> Iterator[pa.RecordBatch]:
         by_name = {name.lower(): rows.column(place) for place, name in enumerate(rows.schema.names)}
@@ -86,28 +86,22 @@ class _ReadFiles:
             yield pa.RecordBatch.from_arrays([*columns, *numbers], schema=self.shape)
 
 
-def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> pa.Array:
-    """The positions in the file at `path` that the delete files name."""
-    found = [chunk for delete in deletes for chunk in _read_delete_file(files, delete, path)]
-    return pa.concat_arrays(
-        [chunk.cast(pa.int64()) for chunk in (pa.array([], pa.int64()), *found)]
-    )
+def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> _Positions:
+    """The positions in the file at `path` that the delete files name, in order, each once."""
+    found = [_read_delete_file(files, delete, path) for delete in deletes]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
 
-def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> list[pa.Array]:
+def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> _Positions:
     with files.new_input(delete.file_path).open() as opened:
         if delete.file_format is FileFormat.PUFFIN:
             vectors = deletion_vectors_from_puffin_file(PuffinFile(opened.read()))
-            return [
-                chunk
-                for vector in vectors
-                if vector.referenced_data_file == path
-                for chunk in vector.to_vector().chunks
-            ]
-        named = pq.read_table(
-            opened, columns=["file_path", "pos"], filters=[("file_path", "=", path)]
-        )
-        return list(named.column("pos").chunks)
+            named = [v.to_vector() for v in vectors if v.referenced_data_file == path]
+        else:
+            wanted = [("file_path", "=", path)]
+            table = pq.read_table(opened, columns=["file_path", "pos"], filters=wanted)
+            named = [table.column("pos")]
+    return np.concatenate([np.empty(0, np.int64), *(one.to_numpy() for one in named)])
 
 
 def read_changes(

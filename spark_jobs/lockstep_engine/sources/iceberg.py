@@ -18,7 +18,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
 from lockstep.control.table_history import Reading
-from lockstep.lake.changed_files import appended_files, changed_files
+from lockstep.lake.changed_files import appended_files, changed_files, is_readable
 from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
@@ -110,12 +110,14 @@ class _Reader:
     def differences(self, steps: Sequence[_Step]) -> Iterator[DataFrame]:
         """What these steps add and take away, not netted."""
         changes: list[StepChange] = []
+        by_files = is_readable(self.table, self.columns)
         for step in steps:
-            found = changed_files(self.table, step.slice.start, step.slice.end)
+            ends = (step.slice.start, step.slice.end)
+            found = changed_files(self.table, *ends) if by_files else None
             if found is None:
                 self.progress(
                     f"source {self.source.name}: snapshots {step.slice.start} and {step.slice.end} have "
-                    "files that only a full read can compare; all rows of both are read"
+                    "files or columns that only a full read can compare; all rows of both are read"
                 )
                 yield from self.all_rows(step.slice.start, -1, step.number)
                 yield from self.all_rows(step.slice.end, 1, step.number)
