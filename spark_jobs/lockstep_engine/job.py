@@ -16,6 +16,7 @@ from lockstep.control.model import TableSlice, TopicSlice
 from lockstep.control.ports import Progress, State
 from lockstep.errors import BadRecord
 from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE, errors_table
+from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.nodes import Scan
@@ -138,10 +139,11 @@ def _follow(
 ) -> Mapping[str, Followed]:
     """The changes of every followed table, lazily; metadata is read now, that of each table once."""
     sources = [source for source in project.sources if source.is_table]
+    catalog = OpenCatalog(job.catalog)
 
     def follow(source: SourceTable) -> Followed:
         columns = _wanted_columns(circuit, source)
-        return read_table(spark, source, columns, job.interval, job.catalog, context, progress)
+        return read_table(spark, source, columns, job.interval, catalog, context, progress)
 
     return dict(zip((s.name for s in sources), in_parallel(follow, sources), strict=True))
 

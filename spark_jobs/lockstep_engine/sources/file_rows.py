@@ -30,6 +30,8 @@ from lockstep_engine.deltas import STEP, WEIGHT, quoted
 
 __all__ = ["StepChange", "read_changes"]
 
+BYTES_PER_TASK = 64 << 20
+
 _Positions = npt.NDArray[np.int64]
 
 
@@ -110,11 +112,12 @@ def read_changes(
     source: SourceTable,
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
-    tasks: int,
+    least_tasks: int,
 ) -> DataFrame:
     """The rows of the changes, lazily: `columns`, `_weight`, `_step`; not netted.
 
-    `columns` are lower-case names of declared columns, at least one. Read in at most `tasks` tasks.
+    `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
+    own; small ones share them, but for `least_tasks`.
     """
     types = {column.key: column.type for column in source.columns}
     wanted = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
@@ -126,11 +129,14 @@ def read_changes(
         "refs": {},
     }
     read = _ReadFiles(
-        dict(table.io.properties),
+        # A SQL catalog's address may hold its password, and no file is read by it.
+        {key: value for key, value in table.io.properties.items() if key != "uri"},
         table.metadata.model_copy(update=no_history),
         columns,
         tuple(changes),
         to_arrow_schema(schema),
     )
-    numbers = spark.range(0, len(changes), 1, min(tasks, len(changes)))
+    size = sum(change.change.file.file_size_in_bytes for change in changes)
+    tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
+    numbers = spark.range(0, len(changes), 1, tasks)
     return numbers.mapInArrow(read, schema)

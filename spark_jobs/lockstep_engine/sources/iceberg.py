@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lockstep.control.job import CatalogSettings
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
 from lockstep.control.table_history import Reading
@@ -134,7 +133,7 @@ def read_table(
     source: SourceTable,
     columns: tuple[str, ...],
     interval: Interval,
-    catalog: CatalogSettings,
+    catalog: OpenCatalog,
     context: Context,
     progress: Progress,
 ) -> Followed:
@@ -152,7 +151,7 @@ def read_table(
     ]
     if not slices:
         return Followed(_nothing(spark, source, columns), 0)
-    table = load_followed(OpenCatalog(catalog), source)
+    table = load_followed(catalog, source)
     steps = _steps(source, table, slices)
     # A table of which nothing is wanted but how many rows there are still has to be read.
     reader = _Reader(spark, source, columns or (source.columns[0].key,), table, context, progress)
