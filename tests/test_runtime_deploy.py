@@ -12,7 +12,7 @@ from lockstep import runtime
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import Landed, RecordInterval
-from lockstep.control.model import Division, Interval, OffsetRange, SourceSlice
+from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import WrongUse
 
 SPEC = """
@@ -47,7 +47,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def record_a_step(settings: Settings) -> None:
-    slice_ = SourceSlice("orders", "orders", "id", (OffsetRange(0, 10, 20),))
+    slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, 10, 20),))
     division = Division(0, datetime(2026, 1, 1, tzinfo=UTC), (slice_,))
     store = SqlStore(settings.store_url)
     assert isinstance(store.apply("shop", RecordInterval(Interval((division,)))), Landed)

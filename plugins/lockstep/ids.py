@@ -6,6 +6,7 @@ __all__ = [
     "MAIN",
     "MARKED_TAG",
     "STEPS_TABLE",
+    "TABLE_STEPS_TABLE",
     "TRACE_PREFIX",
     "attempt_branch",
     "errors_table",
@@ -24,7 +25,10 @@ MARKED_TAG = "lockstep"
 """The tag on the newest published snapshot of a view: expiry must not remove the last marker."""
 
 STEPS_TABLE = "_steps"
-"""The Iceberg copy of the step log."""
+"""The Iceberg copy of the step log: what steps read of topics."""
+
+TABLE_STEPS_TABLE = "_table_steps"
+"""The Iceberg copy of the step log: what steps read of Iceberg tables."""
 
 TRACE_PREFIX = "_trace_"
 """How the names of trace tables begin; the hash of the plan follows."""

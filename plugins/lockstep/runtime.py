@@ -21,7 +21,7 @@ from lockstep.control.changes import Change, Deploy, Landed
 from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress, Store
-from lockstep.control.receipts import Receipt, receipts
+from lockstep.control.receipts import Receipt, receipts, snapshot_receipts
 from lockstep.control.reports import Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
 from lockstep.errors import NotDeployed, Retry, WrongUse
@@ -31,7 +31,7 @@ from lockstep.sql.project import parse_project, read_project_files
 from lockstep.sql.source_layout import decoding_options
 
 if TYPE_CHECKING:
-    from lockstep.adapters.kafka import KafkaSources
+    from lockstep.adapters.sources import ProjectSources
 
 __all__ = [
     "Pipeline",
@@ -42,6 +42,7 @@ __all__ = [
     "receipt",
     "recorded",
     "require_broker",
+    "snapshot_receipt",
 ]
 
 DEFAULT_RETAIN_VERSIONS = 10
@@ -72,7 +73,7 @@ class Pipeline:
         self._files = self._store.read(name).files
         self.project = parse_project(self._files, settings.variables())
         self.circuit = build_circuit(self.project)
-        self._sources: KafkaSources | None = None
+        self._sources: ProjectSources | None = None
         self._parts: stages.Parts | None = None
 
     def state(self) -> PipelineState:
@@ -101,7 +102,7 @@ class Pipeline:
         return maintain(self._opened(), progress)
 
     def close(self) -> None:
-        """Close the connections to Kafka."""
+        """Close the connections to the sources."""
         if self._sources is not None:
             self._sources.close()
             self._sources = None
@@ -129,12 +130,12 @@ class Pipeline:
         from lockstep.adapters.catalogs import catalog_settings
         from lockstep.adapters.iceberg import IcebergState
         from lockstep.adapters.iceberg_files import IcebergFiles
-        from lockstep.adapters.kafka import KafkaSources
+        from lockstep.adapters.sources import ProjectSources
 
         require_broker(self.name, self._files, self.settings)
         project, configuration = self.project, self.project.configuration
         catalog = catalog_settings(project.catalog, project.database, configuration, self.settings)
-        self._sources = KafkaSources(project)
+        self._sources = ProjectSources(project, catalog)
         return stages.Parts(
             pipeline=self.name,
             store=self._store,
@@ -259,7 +260,9 @@ def _state_of(project: Project, circuit: Circuit) -> set[tuple[str, object]]:
 
 def _reading(source: SourceTable) -> tuple[object, ...]:
     """What a source's options say about its rows."""
-    topic = (source.options.get("subscribe"), source.options.get("format"), source.absent_is_null)
+    if source.is_table:
+        return (source.table, source.append_only)
+    topic = (source.topic, source.options.get("format"), source.absent_is_null)
     return (*topic, *decoding_options(source).items())
 
 
@@ -288,12 +291,33 @@ def receipt(
 ) -> tuple[Receipt, ...]:
     """What became of one record, for each source that reads its topic. Raises NotDeployed; WrongUse
     for a topic that no source reads."""
+    state, divisions, project = _recorded_steps(name, settings)
+    topics = {source.name: source.topic for source in project.sources if not source.is_table}
+    return receipts(state, divisions, topics, topic, partition, offset)
+
+
+def snapshot_receipt(
+    name: str, table: str, snapshot_id: int, settings: Settings
+) -> tuple[Receipt, ...]:
+    """What became of one snapshot, for each source that follows its table (the full name). Raises
+    NotDeployed, Unreachable; WrongUse for a table that no source follows, or has no such snapshot."""
+    from lockstep.adapters.catalogs import catalog_settings
+    from lockstep.adapters.sources import ProjectSources
+
+    state, divisions, project = _recorded_steps(name, settings)
+    catalog = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    sources = ProjectSources(project, catalog)
+    tables = {s.name: sources.history(s.name) for s in project.sources if s.is_table}
+    return snapshot_receipts(state, divisions, tables, table, snapshot_id)
+
+
+def _recorded_steps(
+    name: str, settings: Settings
+) -> tuple[PipelineState, tuple[Division, ...], Project]:
     store = SqlStore(settings.store_url)
     state = store.read(name)
     divisions = store.divisions(name, state.oldest_step, max(0, state.next_step - 1))
-    project = parse_project(state.files, settings.variables())
-    topics = {source.name: source.options["subscribe"] for source in project.sources}
-    return receipts(state, divisions, topics, topic, partition, offset)
+    return state, divisions, parse_project(state.files, settings.variables())
 
 
 def open_pipeline(name: str, settings: Settings, engine: Engine | None = None) -> Pipeline:

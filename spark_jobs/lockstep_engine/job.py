@@ -7,14 +7,16 @@ on the attempt's branches, and nobody but the attempt can see them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
+from lockstep.control.model import TableSlice, TopicSlice
 from lockstep.control.ports import Progress, State
 from lockstep.errors import BadRecord
-from lockstep.ids import STEPS_TABLE, errors_table
+from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE, errors_table
+from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.nodes import Scan
@@ -23,11 +25,14 @@ from lockstep.threads import in_parallel
 from lockstep_engine.context import SMALL_RECORDS, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
+from lockstep_engine.sources.iceberg import Followed, read_table
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
 
 __all__ = ["run_interval"]
+
+_STEP_LOG = (STEPS_TABLE, TABLE_STEPS_TABLE)
 
 
 @dataclass(frozen=True)
@@ -51,18 +56,23 @@ def run_interval(
         project = parse_project(job.files, job.variables)
         circuit = build_circuit(project)
         configure_catalog(spark, job.catalog)
-        context = _context(spark, job)
+        context = _context(spark, job.interval.records, is_first=not job.base_tables)
     kept: list[DataFrame] = []
     try:
         with watch.part("decode"):
             decoded = _decode(spark, job, project, circuit, context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
+            followed = _follow(spark, job, project, circuit, context, progress)
+            kept.extend(frame for one in followed.values() for frame in one.kept)
             bad = _count_errors(job, project, decoded, progress)
+            context = _netted(context, job, followed)
         with watch.part("build"):
+            deltas = {name: one.delta for name, one in decoded.items()}
+            deltas.update({name: one.delta for name, one in followed.items()})
             evaluated = evaluate_circuit(
                 circuit,
-                {name: one.delta for name, one in decoded.items()},
-                _silent(job, decoded),
+                deltas,
+                _silent(job, deltas),
                 lambda table: _read_trace(spark, job, table),
                 context,
             )
@@ -74,11 +84,10 @@ def run_interval(
             frame.unpersist()
 
 
-def _context(spark: SparkSession, job: IntervalJob) -> Context:
-    records = job.interval.records
+def _context(spark: SparkSession, records: int, is_first: bool) -> Context:
     partitions = 2 if records <= SMALL_RECORDS else 8
     configure_session(spark, partitions)
-    return Context(spark, records, partitions, is_first=not job.base_tables)
+    return Context(spark, records, partitions, is_first)
 
 
 def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:
@@ -88,12 +97,7 @@ def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame 
 
 def _silent(job: IntervalJob, sources: Iterable[str]) -> frozenset[str]:
     """The sources without a record in any step of a later interval."""
-    read = {
-        s.source
-        for d in job.interval.divisions
-        for s in d.slices
-        if any(r.records for r in s.ranges)
-    }
+    read = {s.source for d in job.interval.divisions for s in d.slices if s.records}
     return frozenset(sources) - read if job.base_tables else frozenset()
 
 
@@ -121,21 +125,52 @@ def _decode(
             spark, source, _wanted_columns(circuit, source), job.interval, context
         )
         for source in project.sources
+        if not source.is_table
     }
+
+
+def _follow(
+    spark: SparkSession,
+    job: IntervalJob,
+    project: Project,
+    circuit: Circuit,
+    context: Context,
+    progress: Progress,
+) -> Mapping[str, Followed]:
+    """The changes of every followed table, lazily; metadata is read now, that of each table once."""
+    sources = [source for source in project.sources if source.is_table]
+    catalog = OpenCatalog(job.catalog)
+
+    def follow(source: SourceTable) -> Followed:
+        columns = _wanted_columns(circuit, source)
+        return read_table(spark, source, columns, job.interval, catalog, context, progress)
+
+    return dict(zip((s.name for s in sources), in_parallel(follow, sources), strict=True))
+
+
+def _netted(context: Context, job: IntervalJob, followed: Mapping[str, Followed]) -> Context:
+    """The context with netted changes counted: a file that was rewritten for one row has as many rows
+    as before, and what is broadcast or shuffled depends on it. The count also fills kept frames."""
+    netted = [one for one in followed.values() if one.is_netted]
+    if not netted:
+        return context
+    counted = sum(in_parallel(lambda one: one.delta.count(), netted))
+    records = job.interval.records - sum(one.records for one in netted) + counted
+    return replace(_context(context.spark, records, context.is_first), types=context.types)
 
 
 def _count_errors(
     job: IntervalJob, project: Project, decoded: Mapping[str, Decoded], progress: Progress
 ) -> Mapping[str, int]:
     """Count bad records by source: this is the action that reads Kafka and fills the kept frames."""
-    names = [source.name for source in project.sources]
+    names = list(decoded)
     bad = dict(zip(names, in_parallel(lambda n: decoded[n].errors.count(), names), strict=True))
     for source in project.sources:
-        if bad[source.name] and source.options.get("on_error", "table") == "fail":
+        if bad.get(source.name) and source.options.get("on_error", "table") == "fail":
             raise _bad_record(source, decoded[source.name].errors)
     progress(
         f"steps {job.interval.first_step}..{job.interval.last_step}: read {job.interval.records:,} "
-        f"records of {len(names)} sources, {sum(bad.values()):,} of them bad"
+        f"records of {len(project.sources)} sources, {sum(bad.values()):,} of them bad"
     )
     return bad
 
@@ -152,18 +187,39 @@ def _bad_record(source: SourceTable, errors: DataFrame) -> BadRecord:
     )
 
 
-def _steps_frame(spark: SparkSession, job: IntervalJob) -> DataFrame:
-    rows = [
+def _steps_frames(spark: SparkSession, job: IntervalJob) -> Mapping[str, DataFrame]:
+    """The divisions: of topics and of tables, each in a table of its own."""
+    slices = [
+        (division, slice_) for division in job.interval.divisions for slice_ in division.slices
+    ]
+    topics = [
         (d.step, d.time, s.source, s.topic, s.topic_id, r.partition, r.start, r.end)
-        for d in job.interval.divisions
-        for s in d.slices
+        for d, s in slices
+        if isinstance(s, TopicSlice)
         for r in s.ranges
     ]
-    return spark.createDataFrame(
-        rows,
-        "step bigint, time timestamp, source string, topic string, topic_id string, "
-        "partition int, start_offset bigint, end_offset bigint",
-    )
+    tables = [
+        (d.step, d.time, s.source, s.table, s.table_id, s.start, s.end)
+        for d, s in slices
+        if isinstance(s, TableSlice)
+    ]
+    step = "step bigint, time timestamp, source string"
+    frames = {
+        STEPS_TABLE: (
+            topics,
+            f"{step}, topic string, topic_id string, "
+            "partition int, start_offset bigint, end_offset bigint",
+        ),
+        TABLE_STEPS_TABLE: (
+            tables,
+            f"{step}, table string, table_id string, start_snapshot bigint, end_snapshot bigint",
+        ),
+    }
+    return {
+        table: spark.createDataFrame(rows, columns)
+        for table, (rows, columns) in frames.items()
+        if rows
+    }
 
 
 def _recorded(job: IntervalJob, rows: DataFrame) -> DataFrame:
@@ -178,7 +234,7 @@ def _frames(
     evaluated: Evaluated,
 ) -> _Frames:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
-    appends: dict[str, DataFrame] = {STEPS_TABLE: _steps_frame(spark, job)}
+    appends: dict[str, DataFrame] = dict(_steps_frames(spark, job))
     untouched: dict[str, DataFrame] = {}
     outboxes = {table: _recorded(job, rows) for table, rows in evaluated.outboxes.items()}
     appends.update({**evaluated.appends, **outboxes})
@@ -213,7 +269,7 @@ def _write(
 
     with watch.part("append"):
         # The widest first: with two cores the last one to start should be short.
-        in_parallel(write, sorted(frames.appends, key=lambda t: (t == STEPS_TABLE, t)))
+        in_parallel(write, sorted(frames.appends, key=lambda t: (t in _STEP_LOG, t)))
     with watch.part("heads"):
         writes = tuple(in_parallel(lambda t: _written(state, job, t), sorted(frames.appends)))
     tables.update({write.table: write.snapshot_id for write in writes})

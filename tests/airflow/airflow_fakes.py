@@ -18,7 +18,7 @@ from lockstep.control.model import (
     OffsetRange,
     PipelineState,
     SinkState,
-    SourceSlice,
+    TopicSlice,
     Version,
 )
 from lockstep.control.ports import Progress
@@ -126,7 +126,7 @@ class FakePipeline:
     def _division(self, step: int) -> Division:
         start = step * RECORDS_PER_STEP
         ranges = (OffsetRange(0, start, start + RECORDS_PER_STEP),)
-        return Division(step, T0 + (step + 1) * STEP, (SourceSlice("orders", "o", "id", ranges),))
+        return Division(step, T0 + (step + 1) * STEP, (TopicSlice("orders", "o", "id", ranges),))
 
 
 class Memory:
@@ -149,9 +149,7 @@ NOON = datetime(2013, 1, 1, 12, 0, 0, 123000, tzinfo=UTC)
 
 
 def interval(first: int = 12, last: int = 13) -> Interval:
-    slices = (
-        SourceSlice("orders", "orders", "id-1", (OffsetRange(0, 5, 9), OffsetRange(1, 0, 0))),
-    )
+    slices = (TopicSlice("orders", "orders", "id-1", (OffsetRange(0, 5, 9), OffsetRange(1, 0, 0))),)
     return Interval(tuple(Division(step, NOON, slices) for step in range(first, last + 1)))
 
 

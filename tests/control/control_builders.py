@@ -22,7 +22,7 @@ from lockstep.control.model import (
     Interval,
     OffsetRange,
     SinkState,
-    SourceSlice,
+    TopicSlice,
     Version,
 )
 from lockstep.sql.circuit import ProjectFiles
@@ -40,9 +40,9 @@ def store_url(folder: Path) -> str:
     return f"sqlite:///{folder}/control.db"
 
 
-def slice_of(source: str, *ranges: tuple[int, int, int], topic_id: str = "id1") -> SourceSlice:
+def slice_of(source: str, *ranges: tuple[int, int, int], topic_id: str = "id1") -> TopicSlice:
     """Ranges are (partition, start, end)."""
-    return SourceSlice(source, f"topic_{source}", topic_id, tuple(OffsetRange(*r) for r in ranges))
+    return TopicSlice(source, f"topic_{source}", topic_id, tuple(OffsetRange(*r) for r in ranges))
 
 
 def interval(first: int, count: int, rows: int = 10, partitions: int = 2) -> Interval:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.control.changes import RecordInterval
-from lockstep.control.model import SourceSlice
+from lockstep.control.model import TopicSlice
 from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.control.steps import Divided, StepLimits, boundaries, divide
 from lockstep.control.transitions import apply
@@ -280,7 +280,7 @@ HELD = ((0, 0, 60), (1, 0, 9))
     ],
 )
 def test_a_source_that_cannot_continue_is_named(
-    position: SourceSlice, bounds: dict[str, TopicBounds], message: str, expected: str, found: str
+    position: TopicSlice, bounds: dict[str, TopicBounds], message: str, expected: str, found: str
 ) -> None:
     with pytest.raises(SourceChanged) as refused:
         divide((position,), bounds, (at(10),), {}, 0, LIMITS)

@@ -55,7 +55,7 @@ from lockstep.control.model import (
     PipelineState,
     RunState,
     SinkState,
-    SourceSlice,
+    TopicSlice,
     Version,
 )
 
@@ -247,7 +247,7 @@ class Record:
         assert len(set(makers)) == len(makers)
 
         expected_positions = tuple(
-            SourceSlice(
+            TopicSlice(
                 source,
                 f"topic_{source}",
                 next(s.topic_id for s in state.positions if s.source == source),

@@ -34,7 +34,7 @@ from lockstep.control.model import (
     PipelineState,
     RunState,
     SinkState,
-    SourceSlice,
+    TopicSlice,
     Version,
 )
 from lockstep.control.transitions import Precondition, apply
@@ -56,7 +56,7 @@ INTENDED = (*COMMITTED, IntendPublish("v", 0, 2))
 ABANDONED = (*BEGUN, AbandonAttempt("a"))
 
 
-def step_three(*slices: SourceSlice, time: float = 3) -> RecordInterval:
+def step_three(*slices: TopicSlice, time: float = 3) -> RecordInterval:
     return RecordInterval(Interval((Division(3, at(time), slices),)))
 
 

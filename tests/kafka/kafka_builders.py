@@ -15,7 +15,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.control.model import Division, Interval, OffsetRange, SourceSlice
+from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import Position
 from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
 
@@ -114,7 +114,7 @@ def interval(topic: str, ends: Sequence[Mapping[int, int]], first_step: int = 0)
             Division(
                 first_step + number,
                 T0 + timedelta(seconds=number),
-                (SourceSlice("src", topic, "id", ranges),),
+                (TopicSlice("src", topic, "id", ranges),),
             )
         )
     return Interval(tuple(divisions))

@@ -137,7 +137,7 @@ NOT_SUPPORTED = {
         "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r) SELECT a FROM r"
     ),
     "pivot": view("SELECT * FROM t PIVOT (sum(a) FOR c IN ('x'))"),
-    "iceberg_source": "CREATE TABLE s (a INT) USING iceberg OPTIONS (table = 'x')",
+    "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'protobuf')",
     "two_topics": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "

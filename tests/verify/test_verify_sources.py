@@ -10,7 +10,9 @@ import pytest
 
 from lockstep.adapters import verify
 from lockstep.adapters.verify_records import RawRecord
-from lockstep.control.model import Division, OffsetRange, SourceSlice
+from lockstep.control.job import CatalogSettings
+from lockstep.control.model import Division, OffsetRange, TopicSlice
+from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import parse_project
 
@@ -48,9 +50,10 @@ def _topic(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_absent_columns(option: str, rows: list[tuple[object, ...]], bad: int) -> None:
     project = parse_project(ProjectFiles(SPEC, (("sql/shop.sql", SQL % option),)), {})
-    slice_ = SourceSlice("orders", "orders", "id", (OffsetRange(0, 0, len(RECORDS)),))
+    slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, 0, len(RECORDS)),))
     divisions = (Division(0, datetime(2026, 1, 1, tzinfo=UTC), (slice_,)),)
     with duckdb.connect() as connection:
-        found = verify._load_sources(connection, project, divisions, 0, lambda _: None)
+        catalog = OpenCatalog(CatalogSettings("lake", "shop", {}, {}))
+        found = verify._load_sources(connection, project, divisions, 0, catalog, lambda _: None)
         assert found == {"orders": bad}
         assert connection.execute("SELECT * FROM orders").fetchall() == rows

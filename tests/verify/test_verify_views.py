@@ -22,7 +22,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.adapters.verify import ViewCheck, verify
 from lockstep.control.changes import Deploy, Landed, RecordInterval
-from lockstep.control.model import Division, Interval, OffsetRange, SourceSlice
+from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import SourceChanged, StateDiverged, WrongUse
 from lockstep.sql.circuit import ProjectFiles
 
@@ -121,7 +121,7 @@ def send(bootstrap: str, topic: str) -> str:
 def division(step: int, topic: str, topic_id: str, start: int, end: int) -> Division:
     time = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=step)
     return Division(
-        step, time, (SourceSlice("orders", topic, topic_id, (OffsetRange(0, start, end),)),)
+        step, time, (TopicSlice("orders", topic, topic_id, (OffsetRange(0, start, end),)),)
     )
 
 

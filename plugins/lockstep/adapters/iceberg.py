@@ -10,30 +10,25 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 from typing import TypeVar
 
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchNamespaceError,
     NoSuchTableError,
-    RESTError,
-    ServiceUnavailableError,
 )
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
-from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged, Unreachable
 from lockstep.ids import MAIN, MARKED_TAG
+from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergState"]
 
@@ -64,15 +59,14 @@ class IcebergState:
 
     def __init__(self, catalog: CatalogSettings) -> None:
         self._settings = catalog
-        self._catalog: Catalog | None = None
-        self._lock = Lock()
+        self._catalog = OpenCatalog(catalog)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     def tables(self) -> tuple[str, ...]:
-        with self._plain_errors(self._settings.database):
+        with self._catalog.plain_errors(self._settings.database):
             try:
-                found = self._connected().list_tables(self._settings.database)
+                found = self._catalog.connected().list_tables(self._settings.database)
             except NoSuchNamespaceError:
                 return ()
         return tuple(sorted(identifier[-1] for identifier in found))
@@ -138,9 +132,9 @@ class IcebergState:
         )
 
     def view_head(self, table: str) -> ViewHead | None:
-        with self._plain_errors(table):
+        with self._catalog.plain_errors(table):
             try:
-                metadata = self._connected().load_table(self._identifier(table)).metadata
+                metadata = self._catalog.load(self._settings.database, table).metadata
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
         main = metadata.refs.get(MAIN)
@@ -179,7 +173,7 @@ class IcebergState:
         return opened
 
     def append_nothing(self, table: str, branch: str, summary: Mapping[str, str]) -> None:
-        with self._plain_errors(table), self._load(table).transaction() as transaction:
+        with self._catalog.plain_errors(table), self._load(table).transaction() as transaction:
             properties = dict(summary)
             transaction.update_snapshot(properties, branch).fast_append().commit()
 
@@ -250,7 +244,7 @@ class IcebergState:
             if wanted.is_empty:
                 return
             try:
-                with self._plain_errors(table):
+                with self._catalog.plain_errors(table):
                     _commit(loaded, wanted)
                 return
             except (CommitFailedException, CommitStateUnknownException) as error:
@@ -262,55 +256,16 @@ class IcebergState:
             next_step="run the command again once fewer writers are at work on the table",
         )
 
-    def _identifier(self, table: str) -> tuple[str, str]:
-        return (self._settings.database, table)
-
-    def _connected(self) -> Catalog:
-        with self._lock:
-            if self._catalog is None:
-                try:
-                    self._catalog = load_catalog(
-                        self._settings.name, **dict(self._settings.pyiceberg)
-                    )
-                except (RESTError, SQLAlchemyError, OSError) as error:
-                    raise self._unreachable(error) from error
-            return self._catalog
-
     def _load(self, table: str) -> Table:
-        with self._plain_errors(table):
-            catalog = self._connected()
-            try:
-                try:
-                    return catalog.load_table(self._identifier(table))
-                except FileNotFoundError:
-                    # Old metadata files are deleted after some commits: the pointer has moved on.
-                    return catalog.load_table(self._identifier(table))
-            except (NoSuchTableError, NoSuchNamespaceError) as error:
-                raise StateDiverged(
-                    f"table {self._settings.database}.{table} is not in catalog "
-                    f"{self._settings.name}",
-                    expected="a table that the pipeline has made",
-                    found="none",
-                    next_step="lockstep doctor",
-                ) from error
-
-    @contextmanager
-    def _plain_errors(self, subject: str) -> Iterator[None]:
         try:
-            yield
-        except CommitStateUnknownException:
-            raise  # The caller finds out by reading.
-        except (SQLAlchemyError, ServiceUnavailableError, RESTError, OSError) as error:
-            raise self._unreachable(error, subject) from error
-
-    def _unreachable(self, error: Exception, subject: str = "") -> Unreachable:
-        return Unreachable(
-            f"catalog {self._settings.name} does not answer"
-            + (f" for {subject}" if subject else ""),
-            expected=f"an Iceberg catalog at {_without_password(self._settings.pyiceberg)}",
-            found=f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}",
-            next_step="see that it runs (`lockstep status`), or correct the lockstep.catalog.* keys",
-        )
+            return self._catalog.load(self._settings.database, table)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise StateDiverged(
+                f"table {self._settings.database}.{table} is not in catalog {self._settings.name}",
+                expected="a table that the pipeline has made",
+                found="none",
+                next_step="lockstep doctor",
+            ) from error
 
     def _ref(self, table: str, metadata: TableMetadata, name: str) -> SnapshotRef:
         ref = metadata.refs.get(name)
@@ -486,8 +441,3 @@ def _commit(table: Table, change: _RefChange) -> None:
         is_branch = _is_branch(table.metadata.refs[name])
         manage = manage.remove_branch(name) if is_branch else manage.remove_tag(name)
     manage.commit()
-
-
-def _without_password(properties: Mapping[str, str]) -> str:
-    before, at, after = properties.get("uri", "").rpartition("@")
-    return f"{before.split('://')[0]}://…@{after}" if at else after

@@ -1,4 +1,5 @@
-"""How far a deployed pipeline is: what is recorded, what waits in Kafka, what could not be read."""
+"""How far a deployed pipeline is: what is recorded, what waits in its sources, what could not be
+read."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
-from lockstep.control.model import PipelineState
+from lockstep.control.model import PipelineState, SourceSlice, TableSlice, TopicSlice
+from lockstep.control.ports import SourceBounds
+from lockstep.control.table_history import TableHistory
 from lockstep.errors import LockstepError
 from lockstep.ids import errors_table
 from lockstep.sql.project import parse_project
@@ -33,9 +36,9 @@ class SinkPosition:
 class Overview:
     """One pipeline. `step` and `version` are the newest committed; -1 and 0 before the first.
 
-    `lag_records` counts offsets not yet in a recorded step, and `error_records` rows of the newest
-    version's error tables, both by source; None, with the reason in `trouble`, where Kafka or the
-    catalog could not be asked.
+    `lag_records` counts offsets and changed rows (at most) that are in no recorded step yet, and
+    `error_records` rows of the newest version's error tables, both by source; None, with the reason in
+    `trouble`, where Kafka or the catalog could not be asked.
     """
 
     name: str
@@ -61,7 +64,7 @@ def overview(name: str, settings: Settings) -> Overview:
             errors = _errors(project, state, settings)
         except LockstepError as error:
             trouble.append(str(error))
-        lag = _lag(project, state)
+        lag = _lag(project, state, settings)
     except LockstepError as error:
         trouble.append(str(error))
     return Overview(
@@ -77,25 +80,32 @@ def overview(name: str, settings: Settings) -> Overview:
     )
 
 
-def _lag(project: Project, state: PipelineState) -> Mapping[str, int]:
-    """By source: what is stable in the topic, less what recorded steps hold."""
-    from lockstep.adapters.kafka import KafkaSources
+def _lag(project: Project, state: PipelineState, settings: Settings) -> Mapping[str, int]:
+    """By source: what is there, less what recorded steps hold."""
+    from lockstep.adapters.sources import ProjectSources
 
-    reached = {
-        slice_.source: {r.partition: r.end for r in slice_.ranges} for slice_ in state.positions
-    }
-    sources = KafkaSources(project)
+    catalog = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    reached = {slice_.source: slice_ for slice_ in state.positions}
+    sources = ProjectSources(project, catalog)
     try:
-        lag = {}
-        for source in project.sources:
-            known = reached.get(source.name, {})
-            lag[source.name] = sum(
-                max(0, bounds.last_stable - known.get(bounds.partition, bounds.first))
-                for bounds in sources.bounds(source.name).partitions
-            )
-        return lag
+        return {
+            source.name: _behind(sources.bounds(source.name), reached.get(source.name))
+            for source in project.sources
+        }
     finally:
         sources.close()
+
+
+def _behind(bounds: SourceBounds, position: SourceSlice | None) -> int:
+    if isinstance(bounds, TableHistory):
+        read = position.end if isinstance(position, TableSlice) else None
+        return bounds.records(read, bounds.head)
+    ranges = position.ranges if isinstance(position, TopicSlice) else ()
+    known = {range_.partition: range_.end for range_ in ranges}
+    return sum(
+        max(0, held.last_stable - known.get(held.partition, held.first))
+        for held in bounds.partitions
+    )
 
 
 def _errors(project: Project, state: PipelineState, settings: Settings) -> Mapping[str, int]:

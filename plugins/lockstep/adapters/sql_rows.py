@@ -6,7 +6,7 @@ The pending interval is not a row of its own: it is the recorded steps beyond th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,8 @@ from lockstep.control.model import (
     RunState,
     SinkState,
     SourceSlice,
+    TableSlice,
+    TopicSlice,
     Version,
 )
 from lockstep.sql.circuit import ProjectFiles
@@ -82,7 +84,7 @@ def read_divisions(
     connection: Connection, name: str, first_step: int, last_step: int
 ) -> tuple[Division, ...]:
     """Recorded divisions with first_step <= step <= last_step that are still kept, by step."""
-    steps, divisions = tables.steps.c, tables.divisions.c
+    steps = tables.steps.c
     times = connection.execute(
         select(steps.step, steps.time_ms)
         .where(steps.pipeline == name, steps.step.between(first_step, last_step))
@@ -90,7 +92,23 @@ def read_divisions(
     ).all()
     if not times:
         return ()
-    found: dict[int, dict[str, tuple[str, str, list[OffsetRange]]]] = {}
+    slices: list[tuple[int, SourceSlice]] = [
+        *_read_topic_slices(connection, name, first_step, last_step),
+        *_read_table_slices(connection, name, first_step, last_step),
+    ]
+    found: dict[int, list[SourceSlice]] = {}
+    for step, slice_ in sorted(slices, key=lambda pair: pair[1].source):
+        found.setdefault(step, []).append(slice_)
+    return tuple(
+        Division(step, _time(time_ms), tuple(found.get(step, ()))) for step, time_ms in times
+    )
+
+
+def _read_topic_slices(
+    connection: Connection, name: str, first_step: int, last_step: int
+) -> Iterator[tuple[int, TopicSlice]]:
+    divisions = tables.divisions.c
+    found: dict[tuple[int, str], tuple[str, str, list[OffsetRange]]] = {}
     for step, source, topic, topic_id, partition, start, end in connection.execute(
         select(
             divisions.step,
@@ -102,21 +120,33 @@ def read_divisions(
             divisions.end_offset,
         ).where(divisions.pipeline == name, divisions.step.between(first_step, last_step))
     ):
-        of_step = found.setdefault(step, {})
-        of_step.setdefault(source, (topic, topic_id, []))[2].append(
+        found.setdefault((step, source), (topic, topic_id, []))[2].append(
             OffsetRange(partition, start, end)
         )
-    return tuple(
-        Division(
-            step,
-            _time(time_ms),
-            tuple(
-                SourceSlice(source, topic, topic_id, tuple(sorted(ranges)))
-                for source, (topic, topic_id, ranges) in sorted(found.get(step, {}).items())
+    for (step, source), (topic, topic_id, ranges) in found.items():
+        yield step, TopicSlice(source, topic, topic_id, tuple(sorted(ranges)))
+
+
+def _read_table_slices(
+    connection: Connection, name: str, first_step: int, last_step: int
+) -> Iterator[tuple[int, TableSlice]]:
+    slices = tables.table_slices.c
+    for row in connection.execute(
+        select(tables.table_slices).where(
+            slices.pipeline == name, slices.step.between(first_step, last_step)
+        )
+    ):
+        yield (
+            row.step,
+            TableSlice(
+                row.source,
+                row.table_name,
+                row.table_id,
+                row.start_snapshot,
+                row.end_snapshot,
+                row.records,
             ),
         )
-        for step, time_ms in times
-    )
 
 
 def _read_versions(connection: Connection, name: str) -> tuple[Version, ...]:
@@ -169,7 +199,7 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
     if after.pending is not None and (before is None or after.pending != before.pending):
         _write_divisions(connection, after.name, after.pending.divisions)
     if before is not None and before.oldest_step != after.oldest_step:
-        for table in (tables.steps, tables.divisions):
+        for table in (tables.steps, tables.divisions, tables.table_slices):
             connection.execute(
                 delete(table).where(
                     table.c.pipeline == after.name, table.c.step < after.oldest_step
@@ -243,10 +273,28 @@ def _write_divisions(connection: Connection, name: str, divisions: Iterable[Divi
         }
         for division in divisions
         for slice_ in division.slices
+        if isinstance(slice_, TopicSlice)
         for range_ in slice_.ranges
     ]
     if ranges:
         connection.execute(insert(tables.divisions), ranges)
+    snapshots = [
+        {
+            "pipeline": name,
+            "step": division.step,
+            "source": slice_.source,
+            "table_name": slice_.table,
+            "table_id": slice_.table_id,
+            "start_snapshot": slice_.start,
+            "end_snapshot": slice_.end,
+            "records": slice_.records,
+        }
+        for division in divisions
+        for slice_ in division.slices
+        if isinstance(slice_, TableSlice)
+    ]
+    if snapshots:
+        connection.execute(insert(tables.table_slices), snapshots)
 
 
 def _write_versions(
@@ -357,19 +405,28 @@ def _files_text(files: ProjectFiles) -> str:
 
 
 def _positions(text: str) -> tuple[SourceSlice, ...]:
-    return tuple(
-        SourceSlice(source, topic, topic_id, tuple(OffsetRange(*range_) for range_ in ranges))
-        for source, topic, topic_id, ranges in json.loads(text)
-    )
+    return tuple(map(_position, json.loads(text)))
+
+
+def _position(held: list[Any]) -> SourceSlice:
+    """A topic's source, name, id and ranges; or a table's source, name, id and last snapshot."""
+    source, name, id_, reached = held
+    if isinstance(reached, list):
+        return TopicSlice(source, name, id_, tuple(OffsetRange(*range_) for range_ in reached))
+    return TableSlice(source, name, id_, None, reached, 0)
 
 
 def _positions_text(positions: tuple[SourceSlice, ...]) -> str:
-    return json.dumps(
-        [
-            [s.source, s.topic, s.topic_id, [[r.partition, r.start, r.end] for r in s.ranges]]
-            for s in positions
-        ]
-    )
+    return json.dumps([_held(position) for position in positions])
+
+
+def _held(position: SourceSlice) -> list[Any]:
+    match position:
+        case TopicSlice():
+            ranges = [[r.partition, r.start, r.end] for r in position.ranges]
+            return [position.source, position.topic, position.topic_id, ranges]
+        case TableSlice():
+            return [position.source, position.table, position.table_id, position.end]
 
 
 def _time(milliseconds: int) -> datetime:

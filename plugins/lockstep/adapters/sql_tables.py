@@ -18,11 +18,12 @@ __all__ = [
     "pipelines",
     "sinks",
     "steps",
+    "table_slices",
     "version_tables",
     "versions",
 ]
 
-HEAD = "0001"
+HEAD = "0002"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -71,6 +72,18 @@ divisions = _table(
     _text("topic_id"),
     _number("start_offset"),
     _number("end_offset"),
+)
+
+table_slices = _table(
+    "table_slices",
+    _key("pipeline"),
+    _key("step", BigInteger),
+    _key("source"),
+    _text("table_name"),
+    _text("table_id"),
+    _number("start_snapshot", nullable=True),
+    _number("end_snapshot", nullable=True),
+    _number("records"),
 )
 
 versions = _table(

@@ -1,7 +1,8 @@
 """Recomputes every published view from scratch with another engine and compares.
 
-The truth is taken from Kafka's raw records in the offset ranges that the control store recorded,
-up to the step that the view itself says it shows; decoding, evaluation (DuckDB) and comparison share
+The truth is taken from Kafka's raw records in the offset ranges that the control store recorded, and
+from Iceberg tables at the snapshots that it recorded, up to the step that the view itself says it
+shows; decoding, evaluation (DuckDB) and comparison share
 no code with the engine. What is compared is what a reader of the view sees now: the head of `main`.
 """
 
@@ -23,16 +24,17 @@ from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_compare import compare, inexact_columns
 from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
 from lockstep.adapters.verify_records import read_ranges
+from lockstep.adapters.verify_tables import in_utc, load_table
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.control.model import Division, OffsetRange, PipelineState, SourceSlice
+from lockstep.control.model import Division, OffsetRange, PipelineState, TopicSlice
 from lockstep.control.ports import Progress
 from lockstep.errors import StateDiverged, Unreachable, WrongUse
+from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Project, SourceTable, View
 from lockstep.sql.duckdb_text import duckdb_statements
 from lockstep.sql.project import parse_project
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 __all__ = ["ViewCheck", "verify"]
@@ -77,13 +79,15 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
     store = SqlStore(settings.store_url)
     state = store.read(name)
     project = parse_project(state.files, settings.variables())
-    shown = _published_views(project, state, settings)
+    wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    catalog = OpenCatalog(wanted)
+    shown = _published_views(project, state, catalog)
     checks: dict[str, ViewCheck] = {}
     for step, together in groupby(sorted(shown, key=lambda s: s.step), key=lambda s: s.step):
-        progress(f"recomputing step {step} from Kafka")
+        progress(f"recomputing step {step} from the sources")
         divisions = store.divisions(name, 0, step)
         with duckdb.connect() as connection:
-            bad_records = _load_sources(connection, project, divisions, step, progress)
+            bad_records = _load_sources(connection, project, divisions, step, catalog, progress)
             for view in duckdb_statements(project):
                 connection.execute(view.statement)
             for one in together:
@@ -94,23 +98,19 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
 
 
 def _published_views(
-    project: Project, state: PipelineState, settings: Settings
+    project: Project, state: PipelineState, catalog: OpenCatalog
 ) -> tuple[_Shown, ...]:
-    from pyiceberg.catalog import load_catalog
-
-    wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
-    catalog = load_catalog(wanted.name, **wanted.pyiceberg)
     return tuple(
         _show(catalog, project, view, state.incarnation) for view in project.views if view.published
     )
 
 
-def _show(catalog: Catalog, project: Project, view: View, incarnation: str) -> _Shown:
+def _show(catalog: OpenCatalog, project: Project, view: View, incarnation: str) -> _Shown:
     from pyiceberg.exceptions import NoSuchTableError
 
     name = f"{project.catalog}.{project.database}.{view.name}"
     try:
-        table = catalog.load_table((project.database, view.name))
+        table = catalog.load(project.database, view.name)
     except NoSuchTableError as error:
         raise WrongUse(
             f"view {name} has never been published",
@@ -133,18 +133,7 @@ def _show(catalog: Catalog, project: Project, view: View, incarnation: str) -> _
             next_step="lockstep doctor",
         )
     rows = table.scan().to_arrow()
-    return _Shown(view, step, rows.cast(pa.schema([_in_utc(field) for field in rows.schema])))
-
-
-def _in_utc(field: pa.Field) -> pa.Field:
-    """The field with instants as plain timestamps in UTC, within structs too: DuckDB needs an
-    extension, which may have to be downloaded, for timestamps with a time zone."""
-    type_ = field.type
-    if pa.types.is_timestamp(type_):
-        type_ = pa.timestamp("us")
-    elif pa.types.is_struct(type_):
-        type_ = pa.struct([_in_utc(type_.field(place)) for place in range(type_.num_fields)])
-    return pa.field(field.name, type_, field.nullable)
+    return _Shown(view, step, rows.cast(pa.schema([in_utc(field) for field in rows.schema])))
 
 
 def _marker(table: Table) -> tuple[int, str]:
@@ -165,6 +154,7 @@ def _load_sources(
     project: Project,
     divisions: Sequence[Division],
     step: int,
+    catalog: OpenCatalog,
     progress: Progress,
 ) -> Mapping[str, int]:
     """Make a table of each source with the rows of steps 0..step; returns bad records by source."""
@@ -177,7 +167,10 @@ def _load_sources(
         )
     bad_records = {}
     for source in project.sources:
-        rows, bad_records[source.name] = _load_source(connection, source, divisions)
+        if source.is_table:
+            rows, bad_records[source.name] = load_table(connection, source, divisions, catalog), 0
+        else:
+            rows, bad_records[source.name] = _load_source(connection, source, divisions)
         progress(f"{source.name}: {rows:,} rows, {bad_records[source.name]} bad records")
     return bad_records
 
@@ -234,20 +227,26 @@ class _Steps:
         self._steps: dict[int, list[int]] = {}
         for division in divisions:
             for slice_ in division.slices:
-                for range_ in slice_.ranges if slice_.source == source else ():
-                    self._ends.setdefault(range_.partition, []).append(range_.end)
-                    self._steps.setdefault(range_.partition, []).append(division.step)
+                if isinstance(slice_, TopicSlice) and slice_.source == source:
+                    for range_ in slice_.ranges:
+                        self._ends.setdefault(range_.partition, []).append(range_.end)
+                        self._steps.setdefault(range_.partition, []).append(division.step)
 
     def of(self, partition: int, offset: int) -> int:
         return self._steps[partition][bisect_right(self._ends[partition], offset)]
 
 
-def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[SourceSlice, ...]:
+def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[TopicSlice, ...]:
     """All that the divisions read of a source, as one slice of one range a partition, or nothing.
 
     Raises StateDiverged where a step does not begin where the one before it ended.
     """
-    slices = [s for division in divisions for s in division.slices if s.source == source]
+    slices = [
+        slice_
+        for division in divisions
+        for slice_ in division.slices
+        if slice_.source == source and isinstance(slice_, TopicSlice)
+    ]
     if not slices:
         return ()
     ranges: dict[int, OffsetRange] = {}
@@ -265,7 +264,7 @@ def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[SourceSlic
             ranges[range_.partition] = OffsetRange(range_.partition, start, range_.end)
     last = slices[-1]
     merged = tuple(ranges[partition] for partition in sorted(ranges))
-    return (SourceSlice(source, last.topic, last.topic_id, merged),)
+    return (TopicSlice(source, last.topic, last.topic_id, merged),)
 
 
 def _check(

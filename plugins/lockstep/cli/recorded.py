@@ -9,7 +9,8 @@ import click
 from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show, table
-from lockstep.errors import StateDiverged
+from lockstep.control.model import SourceSlice, TableSlice, TopicSlice
+from lockstep.errors import StateDiverged, WrongUse
 
 if TYPE_CHECKING:
     from lockstep.adapters.verify import ViewCheck
@@ -46,20 +47,29 @@ def steps(pipeline: str, last: int) -> None:
                 division.time,
                 division.records,
                 "committed" if division.step <= committed else "pending",
-                " ".join(
-                    f"{slice_.source}[{r.partition}] {r.start}..{r.end}"
-                    for slice_ in division.slices
-                    for r in slice_.ranges
-                    if r.records
-                ),
+                " ".join(_read(slice_) for slice_ in division.slices if not slice_.is_empty),
             )
             for division in divisions
         ]
         if not rows:
             return f"pipeline {name} has no recorded steps yet"
-        return table(("step", "time", "records", "state", "offsets"), rows)
+        return table(("step", "time", "records", "state", "input"), rows)
 
     show(divisions, text)
+
+
+def _read(slice_: SourceSlice) -> str:
+    match slice_:
+        case TopicSlice():
+            return " ".join(
+                f"{slice_.source}[{r.partition}] {r.start}..{r.end}"
+                for r in slice_.ranges
+                if r.records
+            )
+        case TableSlice():
+            ends = (slice_.start, slice_.end)
+            start, end = ("nothing" if one is None else f"snapshot {one}" for one in ends)
+            return f"{slice_.source} {start}..{end}"
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
@@ -81,21 +91,32 @@ def versions(pipeline: str) -> None:
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(0))
-@click.argument("offset", type=click.IntRange(0))
-def receipt(pipeline: str, topic: str, partition: int, offset: int) -> None:
-    """Say what became of one record: its step, the version that holds it, the sinks that show it."""
+@click.argument("subject", metavar="TOPIC|TABLE")
+@click.argument("place", metavar="PARTITION OFFSET|SNAPSHOT", nargs=-1, type=click.IntRange(0))
+def receipt(pipeline: str, subject: str, place: tuple[int, ...]) -> None:
+    """Say what became of one record of a topic, or of one snapshot of a followed table: its step, the
+    version that holds it, the sinks that show it."""
     from lockstep import runtime
 
-    name = pipeline_name(pipeline)
-    found = runtime.receipt(name, topic, partition, offset, Settings.load())
+    name, settings = pipeline_name(pipeline), Settings.load()
+    match place:
+        case (partition, offset):
+            found = runtime.receipt(name, subject, partition, offset, settings)
+        case (snapshot_id,):
+            found = runtime.snapshot_receipt(name, subject, snapshot_id, settings)
+        case _:
+            raise WrongUse(
+                f"{len(place)} numbers do not name a record or a snapshot",
+                expected="TOPIC PARTITION OFFSET, or TABLE SNAPSHOT",
+                found=" ".join(map(str, (subject, *place))),
+                next_step=f"lockstep receipt {name} orders 0 17",
+            )
     show(found, lambda: "\n".join(str(one) for one in found))
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
 def verify(pipeline: str) -> None:
-    """Recompute every view from Kafka's raw records with DuckDB, and compare.
+    """Recompute every view from the sources' own rows with DuckDB, and compare.
 
     A difference ends with exit code 2.
     """
@@ -106,7 +127,7 @@ def verify(pipeline: str) -> None:
     show(checks, lambda: _checks_text(checks))
     if wrong := [c.view for c in checks if not c.equal]:
         raise StateDiverged(
-            f"pipeline {name}: {', '.join(wrong)} is not what Kafka's records give",
+            f"pipeline {name}: {', '.join(wrong)} is not what its sources give",
             expected="the same rows as DuckDB computes",
             found=", ".join(
                 f"{c.view}: {c.missing} missing, {c.unexpected} unexpected"

@@ -102,11 +102,27 @@ def _decode(kind: Any, data: object, path: str) -> Any:
 
 
 def _decode_union(kind: Any, data: object, path: str) -> Any:
-    """Only `X | None`: anything wider would have to guess."""
+    """`X | None`, or dataclasses that differ in their fields: anything wider would have to guess."""
     members = [member for member in get_args(kind) if member is not type(None)]
-    if len(members) != 1:
-        raise TypeError(f"{path}: {kind} cannot be read from JSON, only a type or None")
-    return None if data is None else _decode(members[0], data, path)
+    if len(members) < len(get_args(kind)) and data is None:
+        return None
+    if len(members) == 1:
+        return _decode(members[0], data, path)
+    by_fields = {
+        frozenset(f.name for f in fields(member)): member
+        for member in members
+        if isinstance(member, type) and is_dataclass(member)
+    }
+    if len(by_fields) < len(members):
+        raise TypeError(
+            f"{path}: {kind} cannot be read from JSON, only a type or None, or dataclasses that differ "
+            "in their fields"
+        )
+    found = by_fields.get(frozenset(data)) if isinstance(data, dict) else None
+    if found is None:
+        names = " or ".join(member.__name__ for member in members)
+        raise _mismatch(path, f"an object with the fields of {names}", data)
+    return _decode(found, data, path)
 
 
 def _decode_container(kind: Any, origin: Any, data: object, path: str) -> Any:

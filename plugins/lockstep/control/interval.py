@@ -40,7 +40,16 @@ from lockstep.control.model import (
     RunState,
     Version,
 )
-from lockstep.control.ports import Clock, Engine, Files, Progress, Sources, State, Store
+from lockstep.control.ports import (
+    Clock,
+    Engine,
+    Files,
+    Progress,
+    Sources,
+    State,
+    Store,
+    TopicBounds,
+)
 from lockstep.control.reports import Committed, Planned, Published
 from lockstep.errors import AttemptLost, SourceChanged, StateDiverged, Unreachable
 from lockstep.ids import attempt_branch, errors_table, version_tag
@@ -96,7 +105,8 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     """Fix and record the division of the next interval, up to `until`.
 
     A pending interval is given back as it is. `until` None, or not in the past, means up to the last
-    stable offset; None makes one boundary, at the present. Raises SourceChanged, Unreachable.
+    stable offset and the newest snapshot; None makes one boundary, at the present. Raises
+    SourceChanged, Unreachable.
     """
     recorded = parts.store.read(parts.pipeline)
     if recorded.pending is not None:
@@ -120,12 +130,14 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
     interval = divided.interval
     counts_time = until is not None and not is_rest
-    if interval is None or (interval.records == 0 and recorded.next_step > 0 and not counts_time):
+    if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):
         progress(
             f"recorded already: all up to {recorded.last_time} in steps 0..{recorded.next_step - 1}, "
             f"version {recorded.version.number}; nothing to do"
         )
         return Planned(None, behind=False)
+    for note in divided.notes:
+        progress(note)
     parts.reached(Point.PLAN_LOOKED_UP)
     landed = record(parts, RecordInterval(interval))
     parts.reached(Point.PLAN_RECORDED)
@@ -138,24 +150,23 @@ def _divide(
     parts: Parts, recorded: PipelineState, times: tuple[datetime, ...], *, last_is_stable: bool
 ) -> steps.Divided:
     """Look up the offsets at the step times. The topic's id is read before and after: a topic made
-    anew in between would give offsets of another topic."""
-    before = dict(
-        zip(parts.source_names, in_parallel(parts.sources.bounds, parts.source_names), strict=True)
-    )
+    anew in between would give offsets of another topic. A table's history is one reading."""
+    bounds = parts.sources.bounds
+    before = dict(zip(parts.source_names, in_parallel(bounds, parts.source_names), strict=True))
+    topics = {name: found for name, found in before.items() if isinstance(found, TopicBounds)}
     offsets = dict(
         zip(
-            parts.source_names,
-            in_parallel(lambda s: parts.sources.offsets_at(s, times), parts.source_names),
+            topics,
+            in_parallel(lambda name: parts.sources.offsets_at(name, times), topics),
             strict=True,
         )
     )
-    after = in_parallel(parts.sources.bounds, parts.source_names)
-    for source, bounds in zip(parts.source_names, after, strict=True):
-        if bounds.topic_id != before[source].topic_id:
+    for (source, found), again in zip(topics.items(), in_parallel(bounds, topics), strict=True):
+        if not isinstance(again, TopicBounds) or again.topic_id != found.topic_id:
             raise SourceChanged(
-                f"source {source}: topic {bounds.topic} was made anew while it was planned",
-                expected=f"topic id {before[source].topic_id}",
-                found=bounds.topic_id,
+                f"source {source}: topic {found.topic} was made anew while it was planned",
+                expected=f"topic id {found.topic_id}",
+                found=again.topic_id if isinstance(again, TopicBounds) else again.table,
                 next_step="plan again once the topic stays",
             )
     return steps.divide(

@@ -26,6 +26,8 @@ __all__ = [
     "RunState",
     "SinkState",
     "SourceSlice",
+    "TableSlice",
+    "TopicSlice",
     "Version",
 ]
 
@@ -51,13 +53,54 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
-class SourceSlice:
-    """What one step reads of one source: a range of every known partition, empty ranges too."""
+class TopicSlice:
+    """What one step reads of a Kafka source: a range of every known partition, empty ranges too."""
 
     source: str
     topic: str
     topic_id: str
     ranges: tuple[OffsetRange, ...]
+
+    @property
+    def records(self) -> int:
+        """How many offsets the slice spans: an upper bound of its records."""
+        return sum(range_.records for range_ in self.ranges)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.records == 0
+
+
+@dataclass(frozen=True)
+class TableSlice:
+    """What one step reads of an Iceberg source: what takes its rows at `start` to its rows at `end`.
+
+    `table` is the full name and `table_id` the table's uuid; both ends are snapshot ids, and None is
+    the table without any snapshot, which has no rows. `records` is an upper bound of the rows that
+    change, from the snapshots' summaries.
+    """
+
+    source: str
+    table: str
+    table_id: str
+    start: int | None
+    end: int | None
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 0 or (self.records > 0 and self.start == self.end):
+            raise ValueError(
+                f"source {self.source}: snapshot {self.start} to {self.end} cannot change "
+                f"{self.records} rows"
+            )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
+
+
+SourceSlice = TopicSlice | TableSlice
+"""What one step reads of one source."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +113,8 @@ class Division:
 
     @property
     def records(self) -> int:
-        """How many offsets the step spans over all sources and partitions."""
-        return sum(r.records for slice_ in self.slices for r in slice_.ranges)
+        """How many rows the step reads at most, over all sources."""
+        return sum(slice_.records for slice_ in self.slices)
 
 
 @dataclass(frozen=True)
@@ -101,6 +144,11 @@ class Interval:
     @property
     def records(self) -> int:
         return sum(division.records for division in self.divisions)
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no step moves any source."""
+        return all(slice_.is_empty for division in self.divisions for slice_ in division.slices)
 
 
 @dataclass(frozen=True)
@@ -206,9 +254,10 @@ class PipelineState:
 
     `pending` is the recorded interval beyond the newest version, if there is one. `versions` are
     those kept, oldest first, never empty (version zero stands alone at first). `last_time` is the
-    time of the newest recorded step, and `positions` the end offsets reached by recorded steps:
-    source -> slice whose ranges are (partition, first offset ever, next offset). `revision` rises
-    with each change. Divisions of steps before `oldest_step` are trimmed.
+    time of the newest recorded step, and `positions` how far recorded steps have read each source:
+    of a topic, ranges of (partition, first offset ever, next offset); of a table, from None to the
+    last snapshot. `revision` rises with each change. Divisions of steps before `oldest_step` are
+    trimmed.
     """
 
     name: str

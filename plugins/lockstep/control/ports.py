@@ -15,6 +15,7 @@ from lockstep.control.changes import Change, Outcome
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import IntervalJob, IntervalResult, MergeJob, PublishJob, PublishResult
 from lockstep.control.model import Division, PipelineState, Version
+from lockstep.control.table_history import TableHistory
 
 __all__ = [
     "Clock",
@@ -23,6 +24,7 @@ __all__ = [
     "Marker",
     "PartitionBounds",
     "Progress",
+    "SourceBounds",
     "Sources",
     "State",
     "Store",
@@ -86,23 +88,28 @@ class TopicBounds:
     partitions: tuple[PartitionBounds, ...]
 
 
+SourceBounds = TopicBounds | TableHistory
+"""A source as it is now."""
+
+
 class Sources(Protocol):
-    """Offsets of the topics that a project reads. One object serves one project."""
+    """The sources of one project, as they are now: topics and followed tables."""
 
     @property
     def start_at_latest(self) -> frozenset[str]:
         """Sources that begin at the end of their topic when they are first planned."""
         ...
 
-    def bounds(self, source: str) -> TopicBounds:
-        """Raises SourceChanged where the topic does not exist, Unreachable where no broker answers."""
+    def bounds(self, source: str) -> SourceBounds:
+        """Raises SourceChanged where the topic or the table does not exist, or has not the declared
+        columns; Unreachable where no broker or catalog answers."""
         ...
 
     def offsets_at(
         self, source: str, times: Sequence[datetime]
     ) -> tuple[Mapping[int, int | None], ...]:
         """For each time, partition -> the first offset whose record is at or after it, None where
-        there is none. Not clamped, not monotone: records may carry any timestamp."""
+        there is none. Not clamped, not monotone: records may carry any timestamp. For topics only."""
         ...
 
 

@@ -1,15 +1,16 @@
 """How far each source has been read: divisions continue exactly where the recorded ones end.
 
-The law: the positions after some steps are, for each source and partition, the first offset that
-was ever read and the end of the last range; the ranges in between have no gap and no overlap.
-Without it a replay could skip or repeat records that no later check would see.
+The law: the positions after some steps are, for each topic's partition, the first offset that was
+ever read and the end of the last range, and for each table the last snapshot read; what lies in
+between has no gap and no overlap. Without it a replay could skip or repeat rows that no later check
+would see.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lockstep.control.model import Division, OffsetRange, SourceSlice
+from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
 from lockstep.control.preconditions import Precondition, check_moment, check_sorted, require
 
 __all__ = ["positions_after"]
@@ -29,11 +30,51 @@ def positions_after(
             raise Precondition(
                 f"step {step} has no slice of source {name}, whose position is recorded"
             )
-    return tuple(_slice_after(known.get(s.source), s, step) for s in division.slices)
+    return tuple(
+        _position_after(known.get(slice_.source), slice_, f"step {step}, source {slice_.source}")
+        for slice_ in division.slices
+    )
 
 
-def _slice_after(before: SourceSlice | None, read: SourceSlice, step: int) -> SourceSlice:
-    where = f"step {step}, source {read.source}"
+def _position_after(before: SourceSlice | None, read: SourceSlice, where: str) -> SourceSlice:
+    match before, read:
+        case TopicSlice() | None, TopicSlice():
+            return _topic_after(before, read, where)
+        case TableSlice() | None, TableSlice():
+            return _table_after(before, read, where)
+    raise Precondition(
+        f"{where}: its position is recorded for {_name(before)}, the division is of {_name(read)}"
+    )
+
+
+def _name(slice_: SourceSlice | None) -> str:
+    match slice_:
+        case TopicSlice():
+            return f"topic {slice_.topic}"
+        case TableSlice():
+            return f"table {slice_.table}"
+        case None:
+            return "nothing"
+
+
+def _table_after(before: TableSlice | None, read: TableSlice, where: str) -> TableSlice:
+    if before is not None:
+        require(
+            (before.table, before.table_id) == (read.table, read.table_id),
+            lambda: (
+                f"{where}: its position is recorded for table {before.table} with id "
+                f"{before.table_id}, the division is of {read.table} with id {read.table_id}"
+            ),
+        )
+    reached = None if before is None else before.end
+    require(
+        read.start == reached,
+        lambda: f"{where}: snapshot {reached} was read last, the slice starts at {read.start}",
+    )
+    return replace(read, start=None, records=0)
+
+
+def _topic_after(before: TopicSlice | None, read: TopicSlice, where: str) -> TopicSlice:
     require(bool(read.ranges), lambda: f"{where}: a topic has at least one partition")
     check_sorted(f"the partitions of {where}", [range_.partition for range_ in read.ranges])
     if before is None:

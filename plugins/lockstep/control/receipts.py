@@ -1,4 +1,5 @@
-"""Receipts: what has become of a record that a producer has sent, from what is recorded alone.
+"""Receipts: what has become of a record that a producer has sent, or of a snapshot that a writer has
+committed, from what is recorded alone.
 
 A receipt speaks of an offset. A producer's offset within a transaction that it aborted has one too.
 """
@@ -9,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lockstep.control.model import Division, PipelineState, SourceSlice
+from lockstep.control.model import Division, PipelineState, TableSlice, TopicSlice
+from lockstep.control.table_history import TableHistory
 from lockstep.errors import WrongUse
 
-__all__ = ["Receipt", "ReceiptStatus", "receipts"]
+__all__ = ["Receipt", "ReceiptStatus", "receipts", "snapshot_receipts"]
 
 
 class ReceiptStatus(Enum):
@@ -22,9 +24,9 @@ class ReceiptStatus(Enum):
 
         PENDING ──► PLANNED ──► COMMITTED ──► PUBLISHED      SKIPPED
 
-    PENDING remains until a step's division holds the offset; PLANNED until a version holds the step;
-    COMMITTED until every sink is at that step. SKIPPED is final: the source began after the offset,
-    which is known once a step has read it.
+    PENDING remains until a step's division holds the offset or the snapshot; PLANNED until a version
+    holds the step; COMMITTED until every sink is at that step. SKIPPED is final: the source began
+    after the offset, which is known once a step has read it.
     """
 
     PENDING = "pending"
@@ -36,7 +38,7 @@ class ReceiptStatus(Enum):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one source of a pipeline has done with an offset.
+    """What one source of a pipeline has done with an offset, or with a snapshot.
 
     `step` is None while pending or skipped, and once the divisions are trimmed: then `before_step`
     says that it was in a step before that one. `version` is the oldest version kept that holds it.
@@ -83,16 +85,9 @@ def receipts(
     topic of each: one that no step has read yet has no position. Raises WrongUse where no source
     reads the topic.
     """
-    positions = {position.source: position for position in state.positions}
+    positions = {p.source: p for p in state.positions if isinstance(p, TopicSlice)}
     read = {**topics, **{source: position.topic for source, position in positions.items()}}
-    sources = sorted(source for source, its_topic in read.items() if its_topic == topic)
-    if not sources:
-        raise WrongUse(
-            f"pipeline {state.name} does not read topic {topic}",
-            expected=" or ".join(sorted(set(read.values()))),
-            found=topic,
-            next_step=f"lockstep receipt {state.name} TOPIC PARTITION OFFSET",
-        )
+    sources = _sources_of(state, "topic", read, topic, "TOPIC PARTITION OFFSET")
     kept = tuple(divisions)
     return tuple(
         _receipt(state, kept, source, positions.get(source), partition, offset)
@@ -100,21 +95,104 @@ def receipts(
     )
 
 
+def snapshot_receipts(
+    state: PipelineState,
+    divisions: Iterable[Division],
+    tables: Mapping[str, TableHistory],
+    table: str,
+    snapshot_id: int,
+) -> tuple[Receipt, ...]:
+    """One receipt for each source that follows the table (its full name), by source.
+
+    `divisions` are those still kept, of any steps; `tables` are the followed tables by source, as they
+    are now. Raises WrongUse where no source follows the table, or the table never had the snapshot as
+    far as its metadata still says.
+    """
+    names = {source: history.table for source, history in tables.items()}
+    sources = _sources_of(state, "table", names, table, "TABLE SNAPSHOT")
+    positions = {p.source: p for p in state.positions if isinstance(p, TableSlice)}
+    kept = tuple(divisions)
+    return tuple(
+        _snapshot_receipt(state, kept, tables[source], positions.get(source), snapshot_id)
+        for source in sources
+    )
+
+
+def _sources_of(
+    state: PipelineState, kind: str, read: Mapping[str, str], name: str, arguments: str
+) -> list[str]:
+    sources = sorted(source for source, read_name in read.items() if read_name == name)
+    if not sources:
+        raise WrongUse(
+            f"pipeline {state.name} does not read {kind} {name}",
+            expected=" or ".join(sorted(set(read.values()))) or f"a source that reads a {kind}",
+            found=name,
+            next_step=f"lockstep receipt {state.name} {arguments}",
+        )
+    return sources
+
+
+def _snapshot_receipt(
+    state: PipelineState,
+    divisions: tuple[Division, ...],
+    history: TableHistory,
+    position: TableSlice | None,
+    snapshot_id: int,
+) -> Receipt:
+    if snapshot_id not in history.snapshots:
+        raise WrongUse(
+            f"table {history.table} has no snapshot {snapshot_id}",
+            expected=f"one of its {len(history.snapshots)} snapshots, the newest of which is "
+            f"{history.head}",
+            found=str(snapshot_id),
+            next_step=f"see SELECT snapshot_id FROM {history.table}.snapshots",
+        )
+    if position is None or not _holds(history, None, position.end, snapshot_id):
+        return _pending(state, history.source)
+    step = next(
+        (
+            division.step
+            for division in divisions
+            for slice_ in division.slices
+            if isinstance(slice_, TableSlice) and slice_.source == history.source
+            if _holds(history, slice_.start, slice_.end, snapshot_id)
+        ),
+        None,
+    )
+    return _placed(state, history.source, step)
+
+
+def _holds(history: TableHistory, start: int | None, end: int | None, snapshot_id: int) -> bool:
+    """Whether a slice brought the snapshot's rows in; one that compared two pasts, its end's."""
+    line = history.between(start, end)
+    if line is None:
+        line = history.between(None, end) or ()
+    return any(snapshot.snapshot_id == snapshot_id for snapshot in line)
+
+
 def _receipt(
     state: PipelineState,
     divisions: tuple[Division, ...],
     source: str,
-    position: SourceSlice | None,
+    position: TopicSlice | None,
     partition: int,
     offset: int,
 ) -> Receipt:
     ranges = position.ranges if position is not None else ()
     read = next((r for r in ranges if r.partition == partition), None)
     if read is None or offset >= read.end:
-        return Receipt(source, ReceiptStatus.PENDING, waiting=tuple(s.name for s in state.sinks))
+        return _pending(state, source)
     if offset < read.start:
         return Receipt(source, ReceiptStatus.SKIPPED)
-    step = _step_of(divisions, source, partition, offset)
+    return _placed(state, source, _step_of(divisions, source, partition, offset))
+
+
+def _pending(state: PipelineState, source: str) -> Receipt:
+    return Receipt(source, ReceiptStatus.PENDING, waiting=tuple(s.name for s in state.sinks))
+
+
+def _placed(state: PipelineState, source: str, step: int | None) -> Receipt:
+    """The receipt for what stands in a recorded step; None: in one that is trimmed."""
     # Only steps that are committed and published everywhere are trimmed.
     holds = state.oldest_step - 1 if step is None else step
     version = next((v.number for v in state.versions if v.last_step >= holds), None)
@@ -133,7 +211,7 @@ def _step_of(
 ) -> int | None:
     for division in divisions:
         for slice_ in division.slices:
-            if slice_.source != source:
+            if slice_.source != source or not isinstance(slice_, TopicSlice):
                 continue
             for range_ in slice_.ranges:
                 if range_.partition == partition and range_.start <= offset < range_.end:

@@ -1,20 +1,28 @@
-"""How offsets are cut into steps: the plan of an interval, pure.
+"""How offsets and snapshots are cut into steps: the plan of an interval, pure.
 
 The law: over the steps of one plan, and from plan to plan, the ranges of a partition continue each
-other without gap or overlap, from the first offset ever read; and the same arguments give the same
-division. Records never move to another step afterwards, because the division is recorded before
-anything reads it. The design, section 2.
+other without gap or overlap, from the first offset ever read, as do the snapshots of a table; and the
+same arguments give the same division. Rows never move to another step afterwards, because the
+division is recorded before anything reads it. The design, section 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from lockstep.control.limits import StepLimits
-from lockstep.control.model import Division, Interval, OffsetRange, SourceSlice
-from lockstep.control.ports import PartitionBounds, TopicBounds
+from lockstep.control.model import (
+    Division,
+    Interval,
+    OffsetRange,
+    SourceSlice,
+    TableSlice,
+    TopicSlice,
+)
+from lockstep.control.ports import PartitionBounds, SourceBounds, TopicBounds
+from lockstep.control.table_history import TableHistory
 from lockstep.errors import SourceChanged
 
 __all__ = ["Divided", "StepLimits", "boundaries", "divide"]
@@ -28,10 +36,48 @@ _Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Divided:
-    """`interval` is None where there is no step; `behind`: rows up to the last time were left."""
+    """`interval` is None where there is no step; `behind`: rows up to the last time were left.
+
+    `notes` say what a person should know about the division, a sentence each.
+    """
 
     interval: Interval | None
     behind: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """How far the sources are read: the next offset of each partition, the last snapshot of each
+    table, both in the order of sources."""
+
+    offsets: Mapping[_Partition, int]
+    snapshots: Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was looked up: topics by partition, tables by source."""
+
+    topics: Mapping[_Partition, TopicBounds]
+    tables: Mapping[str, TableHistory]
+
+    def rows(self, start: _Reached, end: _Reached) -> int:
+        """An upper bound of the rows from one to the other."""
+        offsets = sum(end.offsets.values()) - sum(start.offsets.values())
+        return offsets + sum(
+            history.records(start.snapshots[source], end.snapshots[source])
+            for source, history in self.tables.items()
+        )
+
+    def slices(self, start: _Reached, end: _Reached) -> tuple[SourceSlice, ...]:
+        """What a step from one to the other reads, by source."""
+        tables = [
+            history.slice(start.snapshots[source], end.snapshots[source])
+            for source, history in self.tables.items()
+        ]
+        topics = _topic_slices(start.offsets, end.offsets, self.topics)
+        return tuple(sorted([*topics, *tables], key=lambda slice_: slice_.source))
 
 
 def boundaries(
@@ -52,7 +98,7 @@ def boundaries(
 
 def divide(
     positions: tuple[SourceSlice, ...],
-    bounds: Mapping[str, TopicBounds],
+    bounds: Mapping[str, SourceBounds],
     times: tuple[datetime, ...],
     offsets: Mapping[str, tuple[Mapping[int, int | None], ...]],
     next_step: int,
@@ -63,40 +109,79 @@ def divide(
 ) -> Divided:
     """Cut what lies between the recorded positions and the bounds into steps at `times`.
 
-    `bounds` holds every source of the project, `offsets` per source and time what `offsets_at`
-    gave. `last_is_stable`: the last step takes all up to the last stable offset whatever its
-    records' timestamps are, which is right where `times` reach the present: one record from the
-    future then stalls nothing. Sources in `start_at_latest` start at the end of their topic when
-    they are planned for the first time; a partition that enters later always starts at its first
-    offset. Raises SourceChanged where a source cannot continue at its recorded position.
+    `bounds` holds every source of the project, `offsets` per topic's source and time what
+    `offsets_at` gave. `last_is_stable`: the last step takes all up to the last stable offset and the
+    newest snapshot whatever their timestamps are, which is right where `times` reach the present: one
+    record from the future then stalls nothing. Sources in `start_at_latest` start at the end of their
+    topic when they are planned for the first time; a partition that enters later always starts at its
+    first offset. A table's first step takes the rows of one snapshot, and nothing of what was there
+    before it. Raises SourceChanged where a source cannot continue at its recorded position.
     """
     if not times:
         return Divided(None, behind=False)
-    reached = _entries(positions, bounds, start_at_latest)
-    names = {partition: bounds[partition[0]] for partition in reached}
+    topics = {name: found for name, found in bounds.items() if isinstance(found, TopicBounds)}
+    tables = {
+        name: found for name, found in sorted(bounds.items()) if isinstance(found, TableHistory)
+    }
+    reached = _entries(positions, topics, tables, start_at_latest)
+    looked = _Looked({key: topics[key[0]] for key in reached.offsets}, tables)
+    ends = _ends(reached, topics, offsets, times, looked, last_is_stable)
+    divisions: list[Division] = []
+    rows, is_behind = 0, False
+    for time, end in zip(times, ends, strict=True):
+        for cut in _cuts(reached, end, looked, limits.rows_per_step):
+            cut_rows = looked.rows(reached, cut)
+            # A snapshot cannot be cut: alone it may be more than an interval takes.
+            is_behind = is_behind or bool(divisions and rows + cut_rows > limits.rows_per_interval)
+            if is_behind:
+                break
+            step = next_step + len(divisions)
+            divisions.append(Division(step, time, looked.slices(reached, cut)))
+            reached, rows = cut, rows + cut_rows
+    return Divided(Interval(tuple(divisions)), is_behind, _notes(divisions, tables))
+
+
+def _notes(divisions: list[Division], tables: Mapping[str, TableHistory]) -> tuple[str, ...]:
+    """A sentence for each step that finds a table with another past than the one it was read with."""
+    return tuple(
+        f"source {slice_.source}: snapshot {slice_.start}, which was read last, is no ancestor of "
+        f"{slice_.end} any more; step {division.step} compares all rows of {slice_.table} at the two"
+        for division in divisions
+        for slice_ in division.slices
+        if slice_.source in tables and isinstance(slice_, TableSlice)
+        if slice_.start is not None
+        and tables[slice_.source].between(slice_.start, slice_.end) is None
+    )
+
+
+def _ends(
+    reached: _Reached,
+    topics: Mapping[str, TopicBounds],
+    offsets: Mapping[str, tuple[Mapping[int, int | None], ...]],
+    times: tuple[datetime, ...],
+    looked: _Looked,
+    last_is_stable: bool,
+) -> Iterator[_Reached]:
+    """Where the steps of each time end."""
     stable = {
         (source, partition.partition): partition.last_stable
-        for source, topic in bounds.items()
+        for source, topic in topics.items()
         for partition in topic.partitions
     }
-    divisions: list[Division] = []
-    rows = 0
-    for index, time in enumerate(times):
+    snapshots = {
+        source: history.ends(reached.snapshots[source], times, last_is_newest=last_is_stable)
+        for source, history in looked.tables.items()
+    }
+    at = dict(reached.offsets)
+    for index in range(len(times)):
         to_stable = last_is_stable and index == len(times) - 1
-        ends = {
-            partition: max(at, stable[partition])
+        at = {
+            partition: max(offset, stable[partition])
             if to_stable
-            else _end(offsets[partition[0]][index], partition, at, stable[partition])
-            for partition, at in reached.items()
+            else _end(offsets[partition[0]][index], partition, offset, stable[partition])
+            for partition, offset in at.items()
         }
-        for cut in _cuts(reached, ends, limits.rows_per_step):
-            cut_rows = sum(cut.values()) - sum(reached.values())
-            if rows + cut_rows > limits.rows_per_interval:
-                return Divided(Interval(tuple(divisions)), behind=True)
-            step = next_step + len(divisions)
-            divisions.append(Division(step, time, _slices(reached, cut, names)))
-            reached, rows = cut, rows + cut_rows
-    return Divided(Interval(tuple(divisions)), behind=False)
+        yield _Reached(at, {source: ends[index] for source, ends in snapshots.items()})
 
 
 def _end(
@@ -112,6 +197,28 @@ def _end(
 
 
 def _cuts(
+    start: _Reached, end: _Reached, looked: _Looked, rows_per_step: int
+) -> Iterator[_Reached]:
+    """Ends of the steps from `start` to `end`: one where the limit lets, else first the topics' and
+    then each table's, cut between its snapshots."""
+    moved = [s for s, snapshot in end.snapshots.items() if snapshot != start.snapshots[s]]
+    if looked.rows(start, end) <= rows_per_step:
+        yield end
+        return
+    if start.offsets != end.offsets or not moved:
+        for offsets in _offset_cuts(start.offsets, end.offsets, rows_per_step):
+            start = replace(start, offsets=offsets)
+            yield start
+    for source in moved:
+        history = looked.tables[source]
+        for snapshot in history.pieces(
+            start.snapshots[source], end.snapshots[source], rows_per_step
+        ):
+            start = replace(start, snapshots={**start.snapshots, source: snapshot})
+            yield start
+
+
+def _offset_cuts(
     start: Mapping[_Partition, int], end: Mapping[_Partition, int], rows_per_step: int
 ) -> Iterator[dict[_Partition, int]]:
     """Ends of the steps into which [start, end) is cut: as few as the limit lets, of equal size.
@@ -158,11 +265,11 @@ def _proportion(spans: Mapping[_Partition, int], rows: int) -> dict[_Partition, 
     return taken
 
 
-def _slices(
+def _topic_slices(
     start: Mapping[_Partition, int],
     end: Mapping[_Partition, int],
     topics: Mapping[_Partition, TopicBounds],
-) -> tuple[SourceSlice, ...]:
+) -> tuple[TopicSlice, ...]:
     ranges: dict[str, list[OffsetRange]] = {}
     of_source: dict[str, TopicBounds] = {}
     for key in sorted(start):
@@ -170,7 +277,7 @@ def _slices(
         ranges.setdefault(source, []).append(OffsetRange(partition, start[key], end[key]))
         of_source[source] = topics[key]
     return tuple(
-        SourceSlice(source, of_source[source].topic, of_source[source].topic_id, tuple(found))
+        TopicSlice(source, of_source[source].topic, of_source[source].topic_id, tuple(found))
         for source, found in ranges.items()
     )
 
@@ -178,18 +285,39 @@ def _slices(
 def _entries(
     positions: tuple[SourceSlice, ...],
     bounds: Mapping[str, TopicBounds],
+    tables: Mapping[str, TableHistory],
+    start_at_latest: Collection[str],
+) -> _Reached:
+    """How far the recorded steps have read; where they have not, where a source begins."""
+    topics = {slice_.source: slice_ for slice_ in positions if isinstance(slice_, TopicSlice)}
+    followed = {slice_.source: slice_ for slice_ in positions if isinstance(slice_, TableSlice)}
+    for source, topic in topics.items():
+        _check_there(source, f"topic {topic.topic}", bounds)
+    for source, before in followed.items():
+        _check_there(source, f"table {before.table}", tables)
+        tables[source].check_same(before)
+    return _Reached(
+        _first_offsets(topics, bounds, start_at_latest),
+        {s: followed[s].end if s in followed else None for s in sorted(tables)},
+    )
+
+
+def _check_there(source: str, what: str, found: Collection[str]) -> None:
+    if source not in found:
+        raise SourceChanged(
+            f"source {source} is recorded, and is no longer among the project's sources",
+            expected=f"a source {source}, which reads {what}",
+            found=", ".join(sorted(found)) or "no source",
+            next_step="lockstep deploy DIR",
+        )
+
+
+def _first_offsets(
+    known: Mapping[str, TopicSlice],
+    bounds: Mapping[str, TopicBounds],
     start_at_latest: Collection[str],
 ) -> dict[_Partition, int]:
     """The next offset of every partition, in the order of source and partition."""
-    known = {slice_.source: slice_ for slice_ in positions}
-    for source, position in known.items():
-        if source not in bounds:
-            raise SourceChanged(
-                f"source {source} is recorded, and is no longer among the project's sources",
-                expected=f"a source {source}, which reads topic {position.topic}",
-                found=", ".join(sorted(bounds)) or "no source",
-                next_step="lockstep deploy DIR",
-            )
     reached: dict[_Partition, int] = {}
     for source in sorted(bounds):
         topic, before = bounds[source], known.get(source)
@@ -208,7 +336,7 @@ def _entries(
     return reached
 
 
-def _check_same_topic(position: SourceSlice, topic: TopicBounds) -> None:
+def _check_same_topic(position: TopicSlice, topic: TopicBounds) -> None:
     source = position.source
     if position.topic != topic.topic:
         raise SourceChanged(

@@ -57,13 +57,33 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """CREATE TABLE name (columns) USING kafka OPTIONS (...); option keys are lower case."""
+    """CREATE TABLE name (columns) USING kafka or iceberg OPTIONS (...); option keys are lower case."""
 
     name: str
     columns: tuple[SourceColumn, ...]
     provider: str
     options: Mapping[str, str] = field(hash=False)
     position: Position = field(compare=False)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it follows the snapshots of an Iceberg table; else it reads a topic."""
+        return self.provider == "iceberg"
+
+    @property
+    def topic(self) -> str:
+        """The topic's name, '' for a table."""
+        return self.options.get("subscribe", "")
+
+    @property
+    def table(self) -> str:
+        """The followed table's full name, '' for a topic."""
+        return self.options.get("table", "")
+
+    @property
+    def append_only(self) -> bool:
+        """Whether rows are never taken away: a topic's cannot be, a table's where the source says so."""
+        return not self.is_table or self.options.get("append_only") == "true"
 
     @property
     def absent_is_null(self) -> bool:

@@ -40,10 +40,8 @@ def explain(project: Project, circuit: Circuit) -> str:
     """The plan of a project as text, one line an operator and one a trace; ends with a newline."""
     lines = [f"pipeline {project.name} in {project.catalog}.{project.database}", "", "sources"]
     for source in project.sources:
-        lines.append(
-            f"  {source.name}: {source.provider} topic {source.options.get('subscribe', '')}"
-            f"{_reading(source)}"
-        )
+        what = f"table {source.table}" if source.is_table else f"topic {source.topic}"
+        lines.append(f"  {source.name}: {source.provider} {what}{_reading(source)}")
     lines += ["", "operators"]
     for operator in circuit.operators:
         lines += _operator_lines(operator)
@@ -67,6 +65,8 @@ def explain(project: Project, circuit: Circuit) -> str:
 
 def _reading(source: SourceTable) -> str:
     """How records are read, where that is not the plain way."""
+    if source.is_table:
+        return ", append-only" if source.append_only else ""
     format_, keys = source.options.get("format", "json"), layout_of(source).keys
     by = f" by {', '.join(keys)}" if keys else ""
     return f", {format_}{by}" if format_ != "json" else ""
@@ -82,7 +82,7 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
             {
                 "name": source.name,
                 "provider": source.provider,
-                "topic": source.options.get("subscribe", ""),
+                **({"table": source.table} if source.is_table else {"topic": source.topic}),
                 "columns": [
                     {"name": c.name, "type": c.type, "nullable": c.nullable} for c in source.columns
                 ],

@@ -113,7 +113,7 @@ class _Builder:
         match node:
             case Scan():
                 source = self._sources[node.source]
-                return source.provider == "kafka" and not layout_of(source).takes_back
+                return source.append_only and not layout_of(source).takes_back
             case Upsert():
                 return False
             case Aggregate():
@@ -216,11 +216,12 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Scan():
             source = sources[node.source]
             declared = [[c.key, c.type, c.nullable] for c in source.columns]
-            topic = [source.options.get(key, "") for key in ("format", "subscribe")]
+            keys = ("table", "append_only") if source.is_table else ("format", "subscribe")
+            read = [source.options.get(key, "") for key in keys]
             # Nothing, and not an empty list, where nothing is said: names of traces stay.
             decoding = [[list(pair) for pair in decoding_options(source).items()]]
-            text = [node.source.lower(), list(node.columns), declared, source.provider, *topic]
-            text += [pairs for pairs in decoding if pairs]
+            text = [node.source.lower(), list(node.columns), declared, source.provider, *read]
+            text += [pairs for pairs in decoding if pairs and not source.is_table]
         case Projection():
             text = [[output.name, output.expression.text] for output in node.outputs]
         case Filter():

@@ -24,14 +24,21 @@ def need(owner: SourceTable | SinkTable, key: str, value: str) -> None:
         )
 
 
-def check_known(owner: SourceTable | SinkTable, known: Sequence[str], with_what: str = "") -> None:
-    """Raise NotSupported for an option that is neither known nor one of the client's."""
+def check_known(
+    owner: SourceTable | SinkTable,
+    known: Sequence[str],
+    with_what: str = "",
+    client: str = "kafka.",
+) -> None:
+    """Raise NotSupported for an option that is neither known nor a setting of the client, which
+    begins with `client`; '' where there is none."""
+    also = f", or a client setting {client}*" if client else ""
     for key in owner.options:
-        if key not in known and not key.startswith("kafka."):
+        if key not in known and not (client and key.startswith(client)):
             raise NotSupported(
                 f"{owner.name} has an option {key!r} that is not supported{with_what}",
                 position=owner.position,
-                expected=f"one of {', '.join(closest(key, known))}, or a client setting kafka.*",
+                expected=f"one of {', '.join(closest(key, known))}{also}",
                 found=key,
             )
 

@@ -35,6 +35,7 @@ from lockstep.sql.statements import (
     refuse_underscore,
 )
 from lockstep.sql.syntax import SourceText
+from lockstep.sql.table_options import check_not_own, checked_table
 
 __all__ = ["parse_project", "read_project_files"]
 
@@ -57,7 +58,9 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     ]
     _check_names(statements)
     sources = tuple(
-        checked_source(one, dict(files.files)) for one in statements if isinstance(one, SourceTable)
+        checked_table(one, spec) if one.is_table else checked_source(one, dict(files.files))
+        for one in statements
+        if isinstance(one, SourceTable)
     )
     qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
     views = _Views(
@@ -74,6 +77,8 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     )
     for sink in project.sinks:
         _check_sink(sink, project.views)
+    for source in project.sources:
+        check_not_own(source, project)
     if not any(view.published for view in project.views):
         raise ProjectError(
             f"the project {spec.name} publishes nothing",

@@ -160,8 +160,8 @@ class _Reader:
             position=position,
             expected=_FORMS,
             found=words,
-            next_step="write a stream as CREATE TABLE ... USING kafka, and what is computed from it as "
-            "CREATE MATERIALIZED VIEW",
+            next_step="write an input as CREATE TABLE ... USING kafka or iceberg, and what is computed "
+            "from it as CREATE MATERIALIZED VIEW",
         )
 
     def _skip_if_not_exists(self) -> None:
@@ -215,10 +215,10 @@ class _Reader:
                 break
         self._expect(")", f"the columns of {name}")
         self._comment()
-        self._provider(name, ("kafka",))
+        provider = self._provider(name, ("kafka", "iceberg"))
         options = self._options(name)
         self._end(name)
-        return SourceTable(name, tuple(columns), "kafka", options, position)
+        return SourceTable(name, tuple(columns), provider, options, position)
 
     def _column(self, table: str, known: set[str]) -> SourceColumn:
         position = self._here()
@@ -234,8 +234,7 @@ class _Reader:
             name,
             table,
             position,
-            "declare it without the underscore, and call the field so in the topic's values; "
-            "or leave it out",
+            "leave it out; or call it without the underscore here, and where its values come from",
         )
         type_text = self._type(table, name)
         nullable = not self._accept("NOT", "NULL")
@@ -273,18 +272,20 @@ class _Reader:
             self.at += 1
         return text
 
-    def _provider(self, name: str, supported: tuple[str, ...]) -> None:
+    def _provider(self, name: str, supported: tuple[str, ...]) -> str:
         if not self._accept("USING"):
             raise self._wrong(f"{name} has no provider", "USING kafka OPTIONS (...)")
-        if self._peek().lower() not in supported:
+        provider = self._peek().lower()
+        if provider not in supported:
             raise NotSupported(
                 f"{name} uses a provider that is not supported",
                 position=self._here(),
                 expected=f"USING {' or '.join(supported)}",
                 found=f"USING {self._found()}",
-                next_step="bring the rows into a Kafka topic",
+                next_step=f"bring the rows to where {' or '.join(supported)} reaches them",
             )
         self.at += 1
+        return provider
 
     def _options(self, name: str) -> dict[str, str]:
         self._expect("OPTIONS", f"the declaration of {name}")
@@ -333,10 +334,10 @@ class _Reader:
         name = self._object_name("a sink")
         self._expect("FROM", f"the sink {name}")
         view = self._object_name("the view of a sink")
-        self._provider(name, ("kafka",))
+        provider = self._provider(name, ("kafka",))
         options = self._options(name)
         self._end(name)
-        return SinkTable(name, view, "kafka", options, position)
+        return SinkTable(name, view, provider, options, position)
 
     def _end(self, name: str) -> None:
         if self.at < len(self.tokens):

@@ -1,1 +1,1 @@
-"""Sources: recorded ranges of Kafka topics as deltas."""
+"""Sources: recorded slices of Kafka topics and Iceberg tables as deltas."""

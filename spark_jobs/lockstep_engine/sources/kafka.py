@@ -15,7 +15,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lockstep.control.model import Interval
+from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.source_layout import layout_of
@@ -141,7 +141,7 @@ def _topic(interval: Interval, source: SourceTable) -> str:
         slice_.topic
         for division in interval.divisions
         for slice_ in division.slices
-        if slice_.source == source.name
+        if slice_.source == source.name and isinstance(slice_, TopicSlice)
     }
     assert len(topics) == 1, f"source {source.name} is divided over topics {sorted(topics)}"
     return topics.pop()

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lockstep.control.model import Interval
+from lockstep.control.model import Interval, TopicSlice
 from lockstep_engine.context import SMALL_RECORDS
 
 __all__ = ["StepRange", "block_bits", "blocked_rows", "step_ranges", "step_text", "with_step"]
@@ -45,7 +45,7 @@ def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
         StepRange(range_.partition, range_.start, range_.end, division.step - interval.first_step)
         for division in interval.divisions
         for slice_ in division.slices
-        if slice_.source == source
+        if slice_.source == source and isinstance(slice_, TopicSlice)
         for range_ in slice_.ranges
         if range_.records
     )

@@ -1,0 +1,121 @@
+"""Which data files of a table differ between two snapshots, and what of each has to be read.
+
+The law: the rows of `FileChange`s, with their weights, sum to the rows at the end less the rows at the
+start. A file that both snapshots show with the same rows deleted is in neither; one that both show with
+other rows deleted stands for those rows alone. Nothing is assumed of how the two snapshots are related.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.types import UUIDType
+
+__all__ = ["FileChange", "appended_files", "changed_files", "is_readable"]
+
+_ROW_FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
+_DELETE_FORMATS = (FileFormat.PARQUET, FileFormat.PUFFIN)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """The rows of `file` that `deleted` leaves, each with `weight`; where `unless` is given, only those
+    of them that `unless` deletes. Both are position delete files or deletion vectors."""
+
+    weight: int
+    file: DataFile
+    deleted: tuple[DataFile, ...]
+    unless: tuple[DataFile, ...] | None = None
+
+
+def appended_files(table: Table, start: int | None, end: int) -> Iterator[str]:
+    """Paths of the data files that the append snapshots after `start` up to `end` added."""
+    scan = table.incremental_append_scan(
+        from_snapshot_id_exclusive=start, to_snapshot_id_inclusive=end
+    )
+    for task in scan.plan_files():
+        yield task.file.file_path
+
+
+def changed_files(
+    table: Table, start: int | None, end: int | None
+) -> tuple[FileChange, ...] | None:
+    """What takes the table's rows at `start` to its rows at `end`; either may be None, for no rows.
+
+    None where these files cannot be read one by one: equality deletes are rows to be looked for in
+    all files before them, and Avro is read by Spark alone. Reads manifests, and no rows.
+    """
+    if _has_equality_deletes(table, start) or _has_equality_deletes(table, end):
+        return None
+    before, after = _manifests(table, start), _manifests(table, end)
+    same_deletes = _of(before, ManifestContent.DELETES) == _of(after, ManifestContent.DELETES)
+    # With the same deletes, what stands in a manifest of both is the same rows on both sides.
+    common = _of(before, ManifestContent.DATA) & _of(after, ManifestContent.DATA)
+    skipped = common if same_deletes else frozenset()
+    old, new = _tasks(table, before, skipped), _tasks(table, after, skipped)
+    changes = tuple(_changes(old, new))
+    return changes if all(map(_has_readable_files, changes)) else None
+
+
+def is_readable(table: Table, columns: Sequence[str]) -> bool:
+    """Whether these columns come out of single files as Spark has them: uuids, which it has as text,
+    do not."""
+    wanted = table.schema().select(*columns, case_sensitive=False)
+    return not any(isinstance(wanted.find_type(id_), UUIDType) for id_ in wanted.field_ids)
+
+
+def _manifests(table: Table, snapshot_id: int | None) -> Mapping[str, ManifestFile]:
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    found = [] if snapshot is None else snapshot.manifests(table.io)
+    return {manifest.manifest_path: manifest for manifest in found}
+
+
+def _of(manifests: Mapping[str, ManifestFile], content: ManifestContent) -> frozenset[str]:
+    return frozenset(path for path, manifest in manifests.items() if manifest.content == content)
+
+
+def _tasks(
+    table: Table, manifests: Mapping[str, ManifestFile], skipped: frozenset[str]
+) -> Mapping[str, FileScanTask]:
+    planner = ManifestGroupPlanner(table_metadata=table.metadata, io=table.io)
+    wanted = [manifest for path, manifest in manifests.items() if path not in skipped]
+    return {task.file.file_path: task for task in planner.plan_files(wanted)}
+
+
+def _changes(
+    old: Mapping[str, FileScanTask], new: Mapping[str, FileScanTask]
+) -> Iterator[FileChange]:
+    for path, task in sorted(old.items()):
+        before, after = _deletes(task), _deletes(new[path]) if path in new else None
+        if after is None:
+            yield FileChange(-1, task.file, before)
+        elif before != after:
+            yield FileChange(-1, task.file, before, unless=after)
+            yield FileChange(1, task.file, after, unless=before)
+    for path, task in sorted(new.items()):
+        if path not in old:
+            yield FileChange(1, task.file, _deletes(task))
+
+
+def _deletes(task: FileScanTask) -> tuple[DataFile, ...]:
+    return tuple(sorted(task.delete_files, key=lambda file: file.file_path))
+
+
+def _has_readable_files(change: FileChange) -> bool:
+    deletes = (*change.deleted, *(change.unless or ()))
+    return change.file.file_format in _ROW_FORMATS and all(
+        file.file_format in _DELETE_FORMATS for file in deletes
+    )
+
+
+def _has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
+    """By the snapshot's summary; one that does not say may have some."""
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return False
+    if snapshot.summary is None:
+        return True
+    return str(snapshot.summary.additional_properties.get("total-equality-deletes", "")) != "0"

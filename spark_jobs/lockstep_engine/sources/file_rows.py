@@ -1,0 +1,142 @@
+"""Rows of single data files of an Iceberg table, read by Spark's tasks through PyIceberg.
+
+Spark itself reads tables, not files: asked for the rows of one file it reads all of them. Here a task
+is given a file, and the positions in it that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.puffin import PuffinFile
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lockstep.lake.changed_files import FileChange
+from lockstep.sql.circuit import SourceTable
+from lockstep_engine.deltas import STEP, WEIGHT, quoted
+
+__all__ = ["StepChange", "read_changes"]
+
+BYTES_PER_TASK = 64 << 20
+
+_Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """What of a file has to be read, and the step it belongs to, counted from the interval's first."""
+
+    step: int
+    change: FileChange
+
+
+@dataclass(frozen=True)
+class _ReadFiles:
+    """Runs in a task: numbers of changes in, their rows out. All of it goes to the task by value."""
+
+    properties: dict[str, str]
+    metadata: TableMetadata
+    names: tuple[str, ...]
+    changes: tuple[StepChange, ...]
+    shape: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = load_file_io(self.properties)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._rows(files, self.changes[number])
+
+    def _rows(self, files: FileIO, wanted: StepChange) -> Iterator[pa.RecordBatch]:
+        change = wanted.change
+        path = change.file.file_path
+        counted = deleted = _positions(files, change.deleted, path)
+        if change.unless is not None:
+            counted = np.setdiff1d(_positions(files, change.unless, path), deleted)
+            if not len(counted):
+                return
+        schema = self.metadata.schema().select(*self.names, case_sensitive=False)
+        scan = ArrowScan(self.metadata, files, schema, AlwaysTrue())
+        first = 0
+        for batch in scan.to_record_batches([FileScanTask(change.file)]):
+            here = np.searchsorted(counted, [first, first + batch.num_rows])
+            places = counted[slice(*here)] - first
+            first += batch.num_rows
+            if change.unless is None:
+                places = np.delete(np.arange(batch.num_rows), places)
+            yield from self._shaped(batch.take(pa.array(places)), change.weight, wanted.step)
+
+    def _shaped(self, rows: pa.RecordBatch, weight: int, step: int) -> Iterator[pa.RecordBatch]:
+        by_name = {name.lower(): rows.column(place) for place, name in enumerate(rows.schema.names)}
+        columns = [by_name[name].cast(self.shape.field(name).type) for name in self.names]
+        numbers = [
+            pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for value in (weight, step)
+        ]
+        if rows.num_rows:
+            yield pa.RecordBatch.from_arrays([*columns, *numbers], schema=self.shape)
+
+
+def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> _Positions:
+    """The positions in the file at `path` that the delete files name, in order, each once."""
+    found = [_read_delete_file(files, delete, path) for delete in deletes]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> _Positions:
+    with files.new_input(delete.file_path).open() as opened:
+        if delete.file_format is FileFormat.PUFFIN:
+            vectors = deletion_vectors_from_puffin_file(PuffinFile(opened.read()))
+            named = [v.to_vector() for v in vectors if v.referenced_data_file == path]
+        else:
+            wanted = [("file_path", "=", path)]
+            table = pq.read_table(opened, columns=["file_path", "pos"], filters=wanted)
+            named = [table.column("pos")]
+    return np.concatenate([np.empty(0, np.int64), *(one.to_numpy() for one in named)])
+
+
+def read_changes(
+    spark: SparkSession,
+    table: Table,
+    source: SourceTable,
+    columns: tuple[str, ...],
+    changes: Sequence[StepChange],
+    least_tasks: int,
+) -> DataFrame:
+    """The rows of the changes, lazily: `columns`, `_weight`, `_step`; not netted.
+
+    `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
+    own; small ones share them, but for `least_tasks`.
+    """
+    types = {column.key: column.type for column in source.columns}
+    wanted = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
+    schema = spark.createDataFrame([], f"{wanted}, {WEIGHT} bigint, {STEP} bigint").schema
+    no_history: dict[str, object] = {
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "refs": {},
+    }
+    read = _ReadFiles(
+        # A SQL catalog's address may hold its password, and no file is read by it.
+        {key: value for key, value in table.io.properties.items() if key != "uri"},
+        table.metadata.model_copy(update=no_history),
+        columns,
+        tuple(changes),
+        to_arrow_schema(schema),
+    )
+    size = sum(change.change.file.file_size_in_bytes for change in changes)
+    tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
+    numbers = spark.range(0, len(changes), 1, tasks)
+    return numbers.mapInArrow(read, schema)

@@ -1,0 +1,208 @@
+"""Iceberg tables as deltas: exactly what the recorded snapshots changed, each change in its step.
+
+The law: the sum of a source's delta up to a step is the table's rows at the snapshot that the step ends
+at. How the rows are found (`control.table_history.Reading`) changes what is read, and never the sum:
+the files that were appended, the files that differ, or all rows at both snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lockstep.control.model import Interval, TableSlice
+from lockstep.control.ports import Progress
+from lockstep.control.table_history import Reading
+from lockstep.lake.changed_files import appended_files, changed_files, is_readable
+from lockstep.lake.following import check_columns, load_followed, table_history
+from lockstep.lake.opening import OpenCatalog
+from lockstep.sql.circuit import SourceTable
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
+from lockstep_engine.sources.file_rows import StepChange, read_changes
+
+__all__ = ["Followed", "read_table"]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The changes of one followed table in one interval.
+
+    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; marked as
+    persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done.
+    `is_netted`: rows that were taken away or rewritten stand in it by their net weight, so that it may
+    hold far fewer rows than `records`, the upper bound that is recorded.
+    """
+
+    delta: DataFrame
+    records: int
+    is_netted: bool = False
+    kept: tuple[DataFrame, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A slice that changes rows: `number` is the step's, counted from the interval's first."""
+
+    number: int
+    slice: TableSlice
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """One table in one interval: its metadata is read once, when this is made."""
+
+    spark: SparkSession
+    source: SourceTable
+    columns: tuple[str, ...]
+    table: Table
+    context: Context
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """The table as SQL text."""
+        return ".".join(map(quoted, self.source.table.split(".")))
+
+    def shown(self, rows: DataFrame, weight: int, *more: str) -> DataFrame:
+        """The wanted columns as declared (an older snapshot may have narrower types), and a weight."""
+        types = {column.key: column.type for column in self.source.columns}
+        casts = [f"CAST({quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in self.columns]
+        return rows.selectExpr(*casts, f"{weight}L AS {WEIGHT}", *more)
+
+    def all_rows(self, snapshot_id: int | None, weight: int, step: int) -> Iterator[DataFrame]:
+        """The rows at a snapshot; nothing where there is none."""
+        if snapshot_id is not None:
+            rows = self.spark.read.option("versionAsOf", snapshot_id).table(self.name)
+            yield self.shown(rows, weight, f"{step}L AS {STEP}")
+
+    def appended(self, run: Sequence[_Step]) -> DataFrame:
+        """The rows appended by a run of steps, in one read. Of several steps, a row's is that of its
+        file: a read for each would make a plan that grows with them.
+
+        By `load`, as Spark looks a table that is read by `table` up once a plan: a second read of it
+        would silently get the options, and so the snapshots, of the first.
+        """
+        rows = (
+            self.spark.read.format("iceberg")
+            .option("start-snapshot-id", str(run[0].slice.start))
+            .option("end-snapshot-id", str(run[-1].slice.end))
+            .load(self.name)
+        )
+        if len(run) == 1:
+            return self.shown(rows, 1, f"{run[0].number}L AS {STEP}")
+        files = [
+            (path, step.number)
+            for step in run
+            if step.slice.end is not None
+            for path in appended_files(self.table, step.slice.start, step.slice.end)
+        ]
+        steps = self.spark.createDataFrame(files, f"_lockstep_file string, {STEP} bigint")
+        of_file = F.expr("_file = _lockstep_file")
+        return self.shown(rows.select("*", "_file").join(F.broadcast(steps), of_file), 1, STEP)
+
+    def differences(self, steps: Sequence[_Step]) -> Iterator[DataFrame]:
+        """What these steps add and take away, not netted."""
+        changes: list[StepChange] = []
+        by_files = is_readable(self.table, self.columns)
+        for step in steps:
+            ends = (step.slice.start, step.slice.end)
+            found = changed_files(self.table, *ends) if by_files else None
+            if found is None:
+                self.progress(
+                    f"source {self.source.name}: snapshots {step.slice.start} and {step.slice.end} have "
+                    "files or columns that only a full read can compare; all rows of both are read"
+                )
+                yield from self.all_rows(step.slice.start, -1, step.number)
+                yield from self.all_rows(step.slice.end, 1, step.number)
+            else:
+                changes += [StepChange(step.number, change) for change in found]
+        if changes:
+            yield read_changes(
+                self.spark, self.table, self.source, self.columns, changes, self.context.partitions
+            )
+
+
+def read_table(
+    spark: SparkSession,
+    source: SourceTable,
+    columns: tuple[str, ...],
+    interval: Interval,
+    catalog: OpenCatalog,
+    context: Context,
+    progress: Progress,
+) -> Followed:
+    """What the interval's slices of `source` change; `columns` are the wanted ones.
+
+    Reads the table's metadata, and the manifests of files that differ; rows are read lazily. The
+    session's time zone must be UTC. Raises SourceChanged where the table was made anew, has lost a
+    snapshot that is needed, or has other columns by now.
+    """
+    slices = [
+        (number, slice_)
+        for number, division in enumerate(interval.divisions)
+        for slice_ in division.slices
+        if isinstance(slice_, TableSlice) and slice_.source == source.name and not slice_.is_empty
+    ]
+    if not slices:
+        return Followed(_nothing(spark, source, columns), 0)
+    table = load_followed(catalog, source)
+    steps = _steps(source, table, slices)
+    # A table of which nothing is wanted but how many rows there are still has to be read.
+    reader = _Reader(spark, source, columns or (source.columns[0].key,), table, context, progress)
+    parts = [
+        *(reader.appended(run) for run in _runs(steps)),
+        *(
+            rows
+            for step in _of(steps, Reading.ALL)
+            for rows in reader.all_rows(step.slice.end, 1, step.number)
+        ),
+    ]
+    differences = list(reader.differences(_of(steps, Reading.DIFFERENCE)))
+    if differences:
+        parts.append(consolidate(union(differences), reader.columns))
+    if not parts:
+        return Followed(_nothing(spark, source, columns), 0)
+    delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP))).persist()
+    records = sum(slice_.records for _, slice_ in slices)
+    return Followed(delta, records, bool(differences), (delta,))
+
+
+def _steps(
+    source: SourceTable, table: Table, slices: Sequence[tuple[int, TableSlice]]
+) -> tuple[_Step, ...]:
+    """The slices with how each is read; those that change no row are left out."""
+    check_columns(source, table.metadata)
+    history = table_history(source, table.metadata)
+    for _, slice_ in slices:
+        history.check_same(slice_)
+    steps = (_Step(number, s, history.reading(s.start, s.end)) for number, s in slices)
+    return tuple(step for step in steps if step.reading is not Reading.NOTHING)
+
+
+def _of(steps: Sequence[_Step], reading: Reading) -> tuple[_Step, ...]:
+    return tuple(step for step in steps if step.reading is reading)
+
+
+def _runs(steps: Sequence[_Step]) -> Iterator[list[_Step]]:
+    """The appending steps in runs, in which each starts where the one before it ends."""
+    run: list[_Step] = []
+    for step in _of(steps, Reading.APPENDS):
+        if run and run[-1].slice.end != step.slice.start:
+            yield run
+            run = []
+        run.append(step)
+    if run:
+        yield run
+
+
+def _nothing(spark: SparkSession, source: SourceTable, columns: tuple[str, ...]) -> DataFrame:
+    """No change at all: the catalog is not asked."""
+    types = {column.key: column.type for column in source.columns}
+    wanted = [f"{quoted(name)} {types[name]}" for name in columns]
+    return spark.createDataFrame([], ", ".join([*wanted, f"{WEIGHT} bigint", f"{STEP} bigint"]))

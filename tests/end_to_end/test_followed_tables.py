@@ -1,0 +1,342 @@
+"""Pipelines over Iceberg tables: after each interval a view is the query over the tables as they are.
+
+Whatever a writer does to a table, and in whichever way Iceberg keeps it, the published view is compared
+with Spark's answer to the view's own query, asked of the tables themselves.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.adapters.overview import overview
+from lockstep.adapters.verify import verify
+from lockstep.control.receipts import ReceiptStatus
+from lockstep.errors import ProjectError, SourceChanged
+from lockstep.runtime import snapshot_receipt
+
+sys.path.insert(0, str(Path(__file__).parent))
+from followed_shop import (
+    COPY_ON_WRITE,
+    DELETION_VECTORS,
+    FULL_READ,
+    MERGE_ON_READ,
+    Shop,
+    rows,
+    settings_of,
+)
+
+pytestmark = [pytest.mark.spark]
+
+ORDERS = "id BIGINT, customer STRING, amount INT, placed TIMESTAMP"
+CUSTOMERS = "customer STRING, country STRING"
+QUERIES = {
+    "big": "SELECT o.id, o.amount, o.placed, c.country FROM @orders o "
+    "JOIN @customers c ON o.customer = c.customer WHERE o.amount > 40",
+    "totals": "SELECT c.country, count(*) AS n, sum(o.amount) AS total, max(o.amount) AS most "
+    "FROM @orders o JOIN @customers c ON o.customer = c.customer GROUP BY c.country",
+}
+COUNTS = {
+    "counts": "SELECT customer, count(*) AS n, sum(amount) AS total FROM @orders GROUP BY customer"
+}
+NEW_ORDER = "INSERT INTO @orders VALUES ({}, 'c1', 77, TIMESTAMP '2026-01-01 00:00:00Z')"
+
+
+@pytest.fixture
+def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
+    settings = settings_of(spark_server, tmp_path / "home")
+    return Shop(spark, settings, database, tmp_path / "project")
+
+
+def make_orders(shop: Shop, properties: dict[str, str], count: int = 300) -> None:
+    shop.make("orders", ORDERS, properties)
+    shop.sql(
+        "INSERT INTO @orders SELECT id, concat('c', id % 7), CAST(id % 100 AS INT), "
+        f"timestamp_micros(id * 1000000) FROM range({count})"
+    )
+
+
+def two_tables(shop: Shop, properties: dict[str, str]) -> None:
+    make_orders(shop, properties)
+    shop.make("customers", CUSTOMERS, properties)
+    shop.sql(
+        "INSERT INTO @customers SELECT concat('c', id), element_at(array('NL', 'DE', 'FR'), "
+        "CAST(id % 3 + 1 AS INT)) FROM range(6)"
+    )
+    shop.deploy(QUERIES, shop.source("orders", ORDERS) + shop.source("customers", CUSTOMERS))
+
+
+def count_orders(shop: Shop, more: str = "", rows_per_step: int = 1_000_000) -> None:
+    shop.deploy(COUNTS, shop.source("orders", ORDERS, more), rows_per_step)
+
+
+MERGE = (
+    "MERGE INTO @orders t USING (SELECT id, CAST(99 AS INT) AS amount FROM range(290, 310)) s "
+    "ON t.id = s.id WHEN MATCHED AND t.id < 295 THEN DELETE "
+    "WHEN MATCHED THEN UPDATE SET amount = s.amount "
+    "WHEN NOT MATCHED THEN INSERT (id, customer, amount) VALUES (s.id, 'c6', s.amount)"
+)
+REWRITE = (
+    "CALL lake.system.rewrite_data_files(table => '@orders', options => map('rewrite-all', 'true'))"
+)
+IN_ONE_INTERVAL = (
+    (),
+    (NEW_ORDER.format(1000), "INSERT INTO @customers VALUES ('c6', 'IT')"),
+    ("DELETE FROM @orders WHERE id % 50 = 3", "DELETE FROM @orders WHERE id IN (4, 54)"),
+    ("UPDATE @orders SET amount = amount + 50 WHERE customer = 'c2'",),
+    (MERGE, "DELETE FROM @customers WHERE customer = 'c0'"),
+    (REWRITE,),
+    (
+        "INSERT INTO @orders VALUES (2000, 'c1', 60, NULL), (2000, 'c1', 60, NULL)",
+        REWRITE,
+        "DELETE FROM @orders WHERE id = 1000",
+        "INSERT INTO @orders VALUES (3000, 'c3', 61, NULL)",
+    ),
+    (
+        "INSERT OVERWRITE @customers SELECT * FROM @customers WHERE customer <> 'c1'",
+        "INSERT OVERWRITE @orders SELECT id, customer, amount + 1, placed FROM @orders",
+    ),
+    ("DELETE FROM @customers",),
+)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [COPY_ON_WRITE, MERGE_ON_READ, DELETION_VECTORS],
+    ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
+)
+def test_a_view_follows_whatever_happens_to_its_tables(
+    shop: Shop, properties: dict[str, str]
+) -> None:
+    two_tables(shop, properties)
+    for statements in IN_ONE_INTERVAL:
+        for statement in statements:
+            shop.sql(statement)
+        shop.advance()
+        shop.check(QUERIES)
+        assert not any(FULL_READ in line for line in shop.said)
+    checks = verify(shop.database, shop.settings, shop.said.append)
+    assert [(check.view, check.equal) for check in checks] == [("big", True), ("totals", True)]
+
+
+def test_what_is_recorded_is_shown(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.advance()
+    shop.advance()
+    assert "nothing to do" in shop.said[-1]
+    [first] = shop.snapshots("orders")
+    assert [(s.start, s.end, s.records) for s in shop.slices("orders")] == [(None, first, 300)]
+    steps = rows(shop.spark.table(shop.view("_table_steps")).drop("time", "table_id"))
+    assert steps == Counter([(0, "orders", shop.table("orders"), None, first)])
+
+    shop.sql(NEW_ORDER.format(1000))
+    assert overview(shop.database, shop.settings).lag_records == {"orders": 1}
+    second = shop.snapshots("orders")[1]
+    receipts = [
+        snapshot_receipt(shop.database, shop.table("orders"), snapshot, shop.settings)
+        for snapshot in (first, second)
+    ]
+    statuses = [[(one.status, one.step) for one in found] for found in receipts]
+    assert statuses == [[(ReceiptStatus.PUBLISHED, 0)], [(ReceiptStatus.PENDING, None)]]
+
+
+@pytest.mark.parametrize("properties", [COPY_ON_WRITE, DELETION_VECTORS], ids=["whole", "vectors"])
+def test_each_step_is_the_table_at_its_own_snapshot(shop: Shop, properties: dict[str, str]) -> None:
+    """Many snapshots in one interval, cut into steps by their rows."""
+    make_orders(shop, properties, count=30)
+    count_orders(shop, rows_per_step=2)
+    shop.advance()
+    for number in range(3):
+        shop.sql(NEW_ORDER.format(1000 + number))
+        shop.sql(f"INSERT INTO @orders VALUES ({2000 + number}, 'c9', 5, NULL)")
+    shop.sql("DELETE FROM @orders WHERE id IN (7, 1001)")
+    shop.rewrite_files("orders")
+    for number in range(3):
+        shop.sql(f"INSERT INTO @orders VALUES ({3000 + number}, 'c8', 5, NULL), (8, 'c8', 1, NULL)")
+    shop.sql("DELETE FROM @orders WHERE customer = 'c9'")
+    shop.advance()
+    divisions = shop.divisions()
+    assert len(divisions) > 5
+    outbox = shop.spark.table(shop.view("counts_changes"))
+    for division in divisions:
+        [slice_] = division.slices
+        at = shop.sql(COUNTS["counts"].replace("@orders", f"@orders VERSION AS OF {slice_.end}"))
+        changed = outbox.where(f"_step <= {division.step}").drop("_step").collect()
+        found: Counter[tuple[Any, ...]] = Counter()
+        for *values, weight in map(tuple, changed):
+            found[tuple(values)] += weight
+        assert Counter({row: n for row, n in found.items() if n}) == rows(at), division.step
+    shop.check(COUNTS)
+
+
+def test_only_what_changed_is_read(shop: Shop) -> None:
+    """The files of the first interval are gone from the disk: nothing asks for them."""
+    make_orders(shop, MERGE_ON_READ)
+    count_orders(shop)
+    shop.advance()
+    before = rows(shop.spark.table(shop.view("counts")))
+    for file in shop.data_files("orders"):
+        file.unlink()
+    shop.sql("INSERT INTO @orders VALUES (1000, 'new', 1, NULL), (1001, 'new', 2, NULL)")
+    shop.advance()
+    assert rows(shop.spark.table(shop.view("counts"))) - before == Counter([("new", 2, 3)])
+    shop.sql("DELETE FROM @orders WHERE id >= 1001")
+    shop.advance()
+    assert rows(shop.spark.table(shop.view("counts"))) - before == Counter([("new", 1, 1)])
+
+
+def test_a_rollback_is_compared_in_full(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.sql(NEW_ORDER.format(1000))
+    shop.advance()
+    first = shop.snapshots("orders")[0]
+    table = f"table => '{shop.table('orders')}'"
+    shop.sql(f"CALL lake.system.rollback_to_snapshot({table}, snapshot_id => {first})")
+    shop.sql("INSERT INTO @orders VALUES (1, 'c5', 3, NULL)")
+    shop.advance()
+    assert any("is no ancestor of" in line for line in shop.said)
+    shop.check(COUNTS)
+    shop.sql(f"CALL lake.system.rollback_to_snapshot({table}, snapshot_id => {first})")
+    shop.advance()
+    shop.check(COUNTS)
+
+
+def test_expired_snapshots(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.advance()
+
+    def expire(snapshot_id: int) -> None:
+        shop.sql(
+            f"CALL lake.system.expire_snapshots(table => '{shop.table('orders')}', "
+            f"snapshot_ids => array({snapshot_id}))"
+        )
+
+    shop.sql(NEW_ORDER.format(1000))
+    expire(shop.snapshots("orders")[0])
+    shop.advance()
+    shop.check(COUNTS)
+    read = shop.snapshots("orders")[-1]
+    shop.sql("DELETE FROM @orders WHERE id = 3")
+    expire(read)
+    with pytest.raises(SourceChanged, match=f"snapshot {read} of table .* has expired"):
+        shop.advance()
+
+
+def test_a_table_that_was_made_anew_is_refused(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.advance()
+    shop.sql("DROP TABLE @orders")
+    with pytest.raises(SourceChanged, match="does not exist"):
+        shop.advance()
+    make_orders(shop, COPY_ON_WRITE)
+    with pytest.raises(SourceChanged, match="was dropped and made anew"):
+        shop.advance()
+
+
+def test_an_append_only_source_grows_and_stops_at_a_delete(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop, ", 'append_only' = 'true'")
+    shop.advance()
+    shop.sql(NEW_ORDER.format(1000))
+    shop.rewrite_files("orders")
+    shop.advance()
+    shop.check(COUNTS)
+    shop.sql("DELETE FROM @orders WHERE id = 3")
+    with pytest.raises(SourceChanged) as caught:
+        shop.advance()
+    assert f"snapshot {shop.snapshots('orders')[-1]}, a commit of type" in caught.value.found
+
+
+def test_a_tables_columns_may_grow_and_not_change(shop: Shop) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.advance()
+    shop.sql("ALTER TABLE @orders ADD COLUMN note STRING FIRST")
+    shop.sql("INSERT INTO @orders VALUES ('hello', 1000, 'c1', 5, NULL)")
+    shop.advance()
+    shop.check(COUNTS)
+    shop.sql("DELETE FROM @orders WHERE id < 10")
+    shop.advance()
+    shop.check(COUNTS)
+    shop.sql("ALTER TABLE @orders RENAME COLUMN amount TO cents")
+    with pytest.raises(ProjectError) as caught:
+        shop.advance()
+    assert (caught.value.expected, caught.value.found) == ("amount INT", "no amount")
+
+
+EVERY_TYPE = (
+    "b BOOLEAN, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(20, 4), t DATE, s TIMESTAMP, "
+    "n TIMESTAMP_NTZ, x STRING, y BINARY, a ARRAY<STRUCT<k: INT, v: STRING>>, "
+    "p MAP<STRING, DECIMAL(9, 2)>, r STRUCT<u: DATE, w: ARRAY<TIMESTAMP>>"
+)
+VALUES = (
+    "SELECT id % 2 = 0 AS b, CAST(id AS INT) AS i, id * 5000000000 AS l, CAST(id / 4 AS FLOAT) AS f, "
+    "id / 7 AS d, CAST(id / 3 AS DECIMAL(20, 4)) AS m, "
+    "date_add(DATE '1969-12-30', CAST(id AS INT)) AS t, "
+    "timestamp_micros(id * 1234567890123) AS s, TIMESTAMP_NTZ '2026-01-01 01:02:03.456789' AS n, "
+    "concat('ü', id) AS x, CAST(concat('y', id) AS BINARY) AS y, "
+    "array(named_struct('k', CAST(id AS INT), 'v', CAST(NULL AS STRING))) AS a, "
+    "map('one', CAST(id AS DECIMAL(9, 2))) AS p, "
+    "named_struct('u', DATE '2026-01-01', 'w', array(timestamp_micros(id))) AS r FROM range(20) "
+    "UNION ALL SELECT {} FROM range(1)"
+).format(", ".join(["NULL"] * 14))
+
+
+@pytest.mark.parametrize(
+    ("properties", "full_read"),
+    [
+        (COPY_ON_WRITE, False),
+        (DELETION_VECTORS, False),
+        ({**COPY_ON_WRITE, "write.format.default": "orc"}, False),
+        ({**COPY_ON_WRITE, "write.format.default": "avro"}, True),
+    ],
+    ids=["parquet", "vectors", "orc", "avro"],
+)
+def test_every_type_goes_through_unchanged(
+    shop: Shop, properties: dict[str, str], full_read: bool
+) -> None:
+    # A view may not hold maps.
+    columns = "b, i, l, f, d, m, t, s, n, x, y, a, r, array_sort(map_entries(p)) AS p"
+    queries = {"copy": f"SELECT {columns} FROM @orders"}
+    shop.make("orders", EVERY_TYPE, properties)
+    shop.sql(f"INSERT INTO @orders {VALUES}")
+    shop.deploy(queries, shop.source("orders", EVERY_TYPE))
+    shop.advance()
+    shop.check(queries)
+    shop.sql(f"INSERT INTO @orders {VALUES}")
+    shop.advance()
+    shop.check(queries)
+    shop.sql("DELETE FROM @orders WHERE i % 5 = 0")
+    shop.advance()
+    shop.check(queries)
+    assert full_read == any(FULL_READ in line for line in shop.said)
+
+
+def test_a_view_of_another_pipeline_is_a_table_like_others(shop: Shop, tmp_path: Path) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    above = Shop(shop.spark, shop.settings, f"{shop.database}_above", tmp_path / "above")
+    columns = "customer STRING, n BIGINT, total BIGINT"
+    source = (
+        f"CREATE TABLE counts ({columns}) USING iceberg "
+        f"OPTIONS ('table' = '{shop.view('counts')}');\n"
+    )
+    largest = "SELECT n, count(*) AS customers, max(total) AS most FROM {} GROUP BY n"
+    above.deploy({"sizes": largest.format("counts")}, source)
+    for statement in (
+        "INSERT INTO @orders VALUES (1000, 'c1', 1, NULL)",
+        "DELETE FROM @orders WHERE customer = 'c2'",
+        "INSERT INTO @orders VALUES (1001, 'c3', 1, NULL)",
+    ):
+        shop.sql(statement)
+        shop.advance()
+        above.advance()
+        above.check({"sizes": largest.format(shop.view("counts"))})
