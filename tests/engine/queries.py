@@ -133,6 +133,12 @@ GROUPS = {
     "approximate": "SELECT c, approx_count_distinct(a) AS n FROM t GROUP BY c",
     "having collected": "SELECT c FROM t GROUP BY c HAVING median(a) > 1",
     "exact doubles": "SELECT c, sum(x) AS s, avg(x) AS m FROM t WHERE abs(x) < 100 GROUP BY c",
+    "pivot": "SELECT * FROM (SELECT a, b, c FROM t) PIVOT (sum(a) FOR c IN ('x', 'y' AS why))",
+    "pivot of two": "SELECT * FROM (SELECT a, b, c, ok FROM t) PIVOT (count(*) AS n, max(a) AS m "
+    "FOR (c, ok) IN (('x', true) AS xt, ('y', false) AS yf))",
+    "unpivot": "SELECT * FROM (SELECT a, b, c FROM t) UNPIVOT (v FOR name IN (a, b AS bee))",
+    "unpivot of two": "SELECT * FROM (SELECT a, b, c FROM t) UNPIVOT INCLUDE NULLS "
+    "((v, w) FOR name IN ((a, b) AS ab, (b, a) AS ba))",
     "exploded": "SELECT a, y FROM t LATERAL VIEW explode(arr) q AS y",
     "exploded outer": "SELECT a, p, y FROM t LATERAL VIEW OUTER posexplode(arr) q AS p, y",
     "exploded in the list": "SELECT a, explode(arr) AS y FROM t WHERE a > 0",
@@ -176,6 +182,10 @@ WINDOWS = {
     "qualify": "SELECT c, a, b FROM t QUALIFY rank() OVER (PARTITION BY c ORDER BY a DESC, b) = 1",
     "qualify by alias": "SELECT c, a, dense_rank() OVER (PARTITION BY c ORDER BY a) AS r FROM t "
     "QUALIFY r <= 2",
+    "sessions": "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM t "
+    "GROUP BY session_window(ts, '3 seconds')",
+    "sessions of keys": "SELECT c, a % 2 AS odd, session_window(ts, '4 seconds').end AS e, sum(b) AS s "
+    "FROM t GROUP BY session_window(ts, '4 seconds'), c, a % 2",
     "newest": "SELECT c, a FROM (SELECT c, a, row_number() OVER (PARTITION BY c ORDER BY ts DESC, a, b) "
     "AS r FROM t) WHERE r = 1",
     "over doubles": "SELECT c, a, sum(round(x, 2)) OVER (PARTITION BY c ORDER BY a) AS s FROM t "

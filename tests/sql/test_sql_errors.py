@@ -44,6 +44,10 @@ WRONG = {
     "aggregate_in_aggregate": view("SELECT sum(max(b)) AS s FROM t"),
     "two_arguments": view("SELECT sum(a, b) AS s FROM t"),
     "window_in_a_condition": view("SELECT a FROM t WHERE row_number() OVER (ORDER BY a) = 1"),
+    "pivot_without_an_aggregate": view("SELECT * FROM t PIVOT (upper(c) FOR b IN (1))"),
+    "unpivot_of_other_widths": view("SELECT * FROM t UNPIVOT ((v, w) FOR n IN (a, b))"),
+    "session_gap": view("SELECT count(*) AS n FROM t GROUP BY session_window(ts, 'soon')"),
+    "session_not_grouped": view("SELECT session_window(ts, '5 minutes').start AS s FROM t"),
     "window_in_a_window": view(
         "SELECT sum(rank() OVER (ORDER BY a)) OVER (ORDER BY b) AS s FROM t"
     ),
@@ -131,12 +135,14 @@ NOT_SUPPORTED = {
         "SELECT window(ts, '1 hour').start AS s, window(ts, '2 hours').start AS r FROM t"
     ),
     "window_in_where": view("SELECT a FROM t WHERE window(ts, '1 hour').start > ts"),
-    "session_window": view("SELECT count(*) AS n FROM t GROUP BY session_window(ts, '5 minutes')"),
+    "two_sessions": view(
+        "SELECT count(*) AS n FROM t GROUP BY session_window(ts, '5 minutes'), "
+        "session_window(ts, '6 minutes')"
+    ),
     "tablesample": view("SELECT a FROM t TABLESAMPLE (5 ROWS)"),
     "recursive": view(
         "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r) SELECT a FROM r"
     ),
-    "pivot": view("SELECT * FROM t PIVOT (sum(a) FOR c IN ('x'))"),
     "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'protobuf')",

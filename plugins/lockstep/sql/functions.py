@@ -21,6 +21,7 @@ __all__ = [
     "function_name",
     "is_aggregate",
     "is_generator",
+    "is_session",
     "is_window",
     "refuse",
 ]
@@ -114,6 +115,11 @@ def is_window(node: Any) -> bool:
     return function_name(node) == "window"
 
 
+def is_session(node: Any) -> bool:
+    """True for Spark's session window, `session_window(ts, gap)`."""
+    return function_name(node) == "session_window"
+
+
 def bare_call(node: Any) -> Any:
     """An aggregate's call without FILTER, WITHIN GROUP and IGNORE NULLS around it."""
     while isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
@@ -191,9 +197,5 @@ def _check_function(source: SourceText, node: Any) -> None:
         )
     if name == "unix_timestamp" and not node.expressions:
         raise refuse(source, node, "unix_timestamp() without an argument", _TIME_COLUMN)
-    if name == "session_window":
-        raise refuse(
-            source, node, "session_window", "use window(ts, size) or window(ts, size, slide)"
-        )
     if name == "window_time":
         raise refuse(source, node, "window_time", "write `window.end - INTERVAL 1 MICROSECOND`")

@@ -12,6 +12,7 @@ from lockstep.sql.functions import (
     check_supported,
     is_aggregate,
     is_generator,
+    is_session,
     is_window,
     refuse,
 )
@@ -139,6 +140,13 @@ class ExpressionLowering:
                 expected="aggregates in the SELECT list or in HAVING, and not inside one another",
                 found=self.source.words_of(part),
                 next_step="compute it in a subquery or a view first",
+            )
+        if is_session(part):
+            raise ProjectError(
+                "session_window can't stand here",
+                position=self.source.position_of(part),
+                expected="GROUP BY session_window(ts, gap), and the same call in the SELECT list",
+                found=self.source.words_of(part),
             )
         if is_window(part):
             raise refuse(

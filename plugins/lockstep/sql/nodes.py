@@ -367,7 +367,7 @@ class Aggregate:
 class Window:
     """Each row with the value of each call over the rows that are equal in `partition` (null equals
     null), which are columns of the input. Where a call's order leaves ties, the order of all columns
-    decides."""
+    decides. A call can read the columns of calls before it."""
 
     input: Node
     partition: tuple[str, ...]
@@ -377,8 +377,9 @@ class Window:
         if not self.calls:
             raise ValueError("Window takes at least one call")
         _require_columns("Window", self.partition, self.input.columns)
-        for call in self.calls:
-            _require_columns("Window", call.references, self.input.columns)
+        for place, call in enumerate(self.calls):
+            earlier = (one.name for one in self.calls[:place])
+            _require_columns("Window", call.references, (*self.input.columns, *earlier))
         _require_unique("Window", self.columns)
 
     @cached_property

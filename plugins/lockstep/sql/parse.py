@@ -53,14 +53,13 @@ _SELECT_CLAUSES = frozenset(
     }
 )
 _SET_CLAUSES = frozenset({"with_", "this", "expression", "distinct", "order", "limit", "offset"})
-_PARENTHESES = frozenset({"this", "alias", "joins", "with_", "order", "limit", "offset"})
+_PARENTHESES = frozenset({"this", "alias", "joins", "pivots", "with_", "order", "limit", "offset"})
 _INSTEAD = {
     "sort": ("SORT BY", "leave it out: a view's rows have no order"),
     "distribute": ("DISTRIBUTE BY", "leave it out: Lockstep places rows itself"),
     "cluster": ("CLUSTER BY", "leave it out: Lockstep places rows itself"),
     "sample": ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`"),
     "version": ("time travel", "name the table only"),
-    "pivots": ("PIVOT", "write one sum(x) FILTER (WHERE ...) per column"),
 }
 _ONE_ROW = Values(("_one",), ((Expression("1"),),))
 

@@ -21,6 +21,7 @@ from lockstep.sql.nodes import (
     Values,
     Weigh,
     Window,
+    WindowCall,
 )
 
 __all__ = ["prune"]
@@ -92,11 +93,16 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
 def _pruned_window(node: Window, wanted: tuple[str, ...]) -> Node:
     """The order of all columns decides ties, so a column that is read by none of the calls but by
     somebody above stays; where no call is left, there is no window."""
-    calls = tuple(call for call in node.calls if call.name in wanted)
+    needed = set(wanted)
+    calls: list[WindowCall] = []
+    for call in reversed(node.calls):
+        if call.name in needed:
+            calls.insert(0, call)
+            needed.update(call.references)
     if not calls:
         return _at_least(node.input, wanted)
-    read = [*wanted, *node.partition, *(name for call in calls for name in call.references)]
-    return Window(_at_least(node.input, read), node.partition, calls)
+    read = [*needed, *node.partition]
+    return Window(_at_least(node.input, read), node.partition, tuple(calls))
 
 
 def _pruned_join(node: Join, wanted: tuple[str, ...]) -> Join:

@@ -22,6 +22,7 @@ from lockstep.sql.nodes import (
     Project,
     Values,
 )
+from lockstep.sql.pivots import pivoted
 from lockstep.sql.scope import (
     AmbiguousError,
     Environment,
@@ -109,13 +110,15 @@ class Relations:
                     "this in FROM",
                     "name a source or a view, or write a subquery",
                 )
+        for pivot in node.args.get("pivots") or []:
+            scope = pivoted(self.source, scope, pivot)
         for join in node.args.get("joins") or []:
             scope = self.join(scope, join, environment)
         return scope
 
     def table(self, node: Any, environment: Environment) -> Lowered:
         """A table or view by name. Raises ProjectError where there is none."""
-        self._only(node, frozenset({"this", "db", "catalog", "alias", "joins"}))
+        self._only(node, frozenset({"this", "db", "catalog", "alias", "joins", "pivots"}))
         parts = [part.name for part in identifier_parts(node)]
         qualifier = ".".join(parts[:-1]).lower()
         lowered = environment.relations.get(parts[-1].lower())

@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.functions import contains_aggregate, function_name, is_window, refuse
+from lockstep.sql.functions import contains_aggregate, function_name, is_session, is_window, refuse
 from lockstep.sql.scope import AmbiguousError, NoSuchColumnError, Scope, closest
 from lockstep.sql.syntax import SourceText, identifier_parts
 
@@ -89,8 +89,8 @@ def own_name(node: Any) -> str:
         return str(node.expression.name)
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column):
         return str(node.this.name)
-    if is_window(node):
-        return "window"
+    if is_window(node) or is_session(node):
+        return function_name(node)
     name = function_name(node)
     arguments = [_argument_name(one) for one in node.expressions] if name else []
     return f"{name}({', '.join(arguments)})" if name and all(arguments) else ""

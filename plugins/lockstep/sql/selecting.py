@@ -15,6 +15,7 @@ from lockstep.sql.lowering import ExpressionLowering
 from lockstep.sql.nodes import Aggregate, Expression, Filter, Node, Output, Project, SortKey
 from lockstep.sql.scope import Lowered, Scope, fresh_name
 from lockstep.sql.select_list import Item, group_keys, list_items
+from lockstep.sql.sessions import Sessions
 from lockstep.sql.stage import Special, Stage
 from lockstep.sql.subqueries import Subqueries, is_subquery, subqueries_of
 from lockstep.sql.syntax import SourceText
@@ -38,6 +39,7 @@ class SelectLowering:
         self.select = select
         self._subqueries = subqueries
         self._windows = TimeWindows(source)
+        self._sessions = Sessions(source)
         self._values: dict[int, Expression] = {}
 
     def lower(self) -> Lowered:
@@ -55,6 +57,7 @@ class SelectLowering:
         )
         self._attach_below(nodes, key_nodes, is_grouped)
         self.scope = self._windows.below(self.scope, [*nodes, *key_nodes])
+        self.scope = self._sessions.below(self.scope, keys, bool(sets))
         if is_grouped:
             return self._grouped(items, keys, sets, conditions)
         lowering = ExpressionLowering(self.source, self.scope)
@@ -179,7 +182,8 @@ class SelectLowering:
 
     def _value(self, part: Any) -> Expression | None:
         """What has been computed below for a part of an expression."""
-        return self._values.get(id(part)) or self._windows.column(part)
+        known = self._values.get(id(part)) or self._windows.column(part)
+        return known or self._sessions.column(part)
 
     def _attach_below(self, nodes: list[Any], keys: list[Any], is_grouped: bool) -> None:
         """Put the subqueries that are evaluated before GROUP BY beside the rows."""

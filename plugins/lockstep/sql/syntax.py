@@ -29,6 +29,7 @@ __all__ = [
     "Replace",
     "SourceText",
     "children",
+    "copy_with_words",
     "fill_variables",
     "identifier_parts",
     "parse_spark",
@@ -135,6 +136,14 @@ def span_of(node: Any) -> tuple[int, int] | None:
     if spans:
         return min(first for first, _ in spans), max(last for _, last in spans)
     return meta.get(_SPAN)  # type: ignore[no-any-return]
+
+
+def copy_with_words(node: Any, like: Any) -> Any:
+    """A node that was not read, in the place of one that was: what is said of it names that place."""
+    span = span_of(like)
+    if span is not None:
+        node.meta[_SPAN] = span
+    return node
 
 
 def parse_spark(sql: str) -> Any:

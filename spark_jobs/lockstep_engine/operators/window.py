@@ -38,9 +38,15 @@ def window(
     (trace,) = operator.traces
     columns = node.input.columns
     rows = rows_at_positions(delta, state.get(trace.table), node.partition, columns, context)
-    for order in dict.fromkeys(call.order for call in node.calls):
-        calls = [call for call in node.calls if call.order == order]
-        rows = _with_values(rows, node, calls, order, context)
+    pending, order = list(node.calls), None
+    while pending:
+        if pending[0].order != order:
+            order = pending[0].order
+            rows = _in_order_of(rows, node, order, context)
+        unknown = {call.name for call in pending}
+        ready = [c for c in pending if c.order == order and unknown.isdisjoint(c.references)]
+        rows = rows.select("*", *(_value(call, node) for call in ready))
+        pending = [call for call in pending if call not in ready]
     changes = rows.select(
         *columns_of(node.columns),
         F.expr(
@@ -58,38 +64,37 @@ def window(
     )
 
 
-def _with_values(
-    rows: DataFrame,
-    node: Window,
-    calls: Sequence[WindowCall],
-    order: Sequence[SortKey],
-    context: Context,
+def _order_names(order: Sequence[SortKey]) -> list[str]:
+    return [f"_order_{place}" for place in range(len(order))]
+
+
+def _in_order_of(
+    rows: DataFrame, node: Window, order: Sequence[SortKey], context: Context
 ) -> DataFrame:
-    """The rows with the columns of calls that have one order.
+    """The rows of each partition and position together, in this order, then in that of all columns.
 
     What is ordered by is a column first: only then does Spark see that rows are in order already,
     and leaves ties as they are.
     """
-    names = [f"_order_{place}" for place in range(len(order))]
+    names = _order_names(order)
     keyed = rows.select(
-        "*",
+        *columns_of(name for name in rows.columns if not name.startswith("_order_")),
         *(F.expr(k.expression.text).alias(name) for k, name in zip(order, names, strict=True)),
     )
     columns = [_sorted(F.col(name), key) for name, key in zip(names, order, strict=True)]
     ties = columns_of(node.input.columns)
-    ordered = in_order(keyed, node.partition, [*columns, *ties], context)
+    return in_order(keyed, node.partition, [*columns, *ties], context)
+
+
+def _value(call: WindowCall, node: Window) -> Column:
+    """The column of a call, over rows that are in its order."""
+    over = f"PARTITION BY {', '.join([*map(quoted, node.partition), AT])}"
     keys = [
         replace(key, expression=Expression.column(name)).text
-        for name, key in zip(names, order, strict=True)
+        for name, key in zip(_order_names(call.order), call.order, strict=True)
     ]
-    over = f"PARTITION BY {', '.join([*map(quoted, node.partition), AT])}"
-    if keys:
-        over += f" ORDER BY {', '.join(keys)}"
-    values = (
-        F.expr(f"{call.function.text} OVER ({over} {call.frame})").alias(call.name)
-        for call in calls
-    )
-    return ordered.select("*", *values).drop(*names)
+    order = f"ORDER BY {', '.join(keys)}" if keys else ""
+    return F.expr(f"{call.function.text} OVER ({over} {order} {call.frame})").alias(call.name)
 
 
 def _sorted(column: Column, key: SortKey) -> Column:
