@@ -40,8 +40,21 @@ QUERIES: Mapping[str, tuple[str, ...]] = {
     "q3": ("person", "auction"),
     "q4": ("auction", "bid"),
     "q5": ("bid",),
+    "q6": ("auction", "bid"),
     "q7": ("bid",),
     "q8": ("person", "auction"),
+    "q9": ("auction", "bid"),
+    "q10": ("bid",),
+    "q13": ("bid",),
+    "q14": ("bid",),
+    "q15": ("bid",),
+    "q16": ("bid",),
+    "q17": ("bid",),
+    "q18": ("bid",),
+    "q19": ("bid",),
+    "q20": ("auction", "bid"),
+    "q21": ("bid",),
+    "q22": ("bid",),
 }
 """The queries that there are, and the sources that each reads."""
 

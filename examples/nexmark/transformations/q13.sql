@@ -1,0 +1,6 @@
+-- Bounded side input: bids beside a table that does not change.
+CREATE MATERIALIZED VIEW q13 AS
+SELECT b.auction, b.bidder, b.price, b.dateTime, side.name
+FROM bid b
+JOIN (VALUES (0, 'none'), (1, 'one'), (2, 'two'), (3, 'three')) AS side (number, name)
+  ON b.auction % 10 = side.number;
