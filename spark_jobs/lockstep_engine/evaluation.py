@@ -17,7 +17,15 @@ from pyspark.sql import functions as F
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
 from lockstep.sql.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import FIRST, STEP, WEIGHT, columns_of, consolidate, quoted
+from lockstep_engine.deltas import (
+    FIRST,
+    STEP,
+    WEIGHT,
+    columns_of,
+    computed,
+    consolidate,
+    quoted,
+)
 from lockstep_engine.operators import Evaluation, evaluate
 
 __all__ = ["Evaluated", "evaluate_circuit"]
@@ -130,7 +138,7 @@ class _Building:
             result.kept.append(kept)
             return kept
         self.sizes[operator.ref] = 1
-        return delta.localCheckpoint(eager=True)
+        return computed(delta)
 
     def note_size(self, operator: Operator) -> None:
         """To be called for each operator, inputs first."""

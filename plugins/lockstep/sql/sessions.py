@@ -2,9 +2,9 @@
 GROUP BY.
 
 A row begins a session where no row of its group is within the gap before it, and ends one where none
-is within the gap after it; as in Spark, rows just the gap apart are together. So both bounds are window functions over the rows of a group in
-the order of time: sessions grow, merge and split as rows come and go, and only groups that changed
-are looked at.
+is within the gap after it; as in Spark, rows just the gap apart are together. So both bounds are
+window functions over the rows of a group in the order of time: sessions grow, merge and split as rows
+come and go, and only groups that changed are looked at.
 """
 
 from __future__ import annotations

@@ -1,0 +1,268 @@
+"""TPC-H as Iceberg sources: the interval of a small change against a full recompute by Spark.
+
+    python benchmarks/tpch.py --scales 1,5
+
+For each scale factor the eight tables are made once. A change takes a thousandth of the orders away,
+with their lines, by a contiguous range of keys, and puts the thousandth that went before it back: the
+tables keep their size. Each query is a pipeline of its own: its first interval reads everything, and
+then each round is a change, the interval that follows it (plan, run and publish), and Spark's own
+`INSERT OVERWRITE` of the query's text, on the same server, in turn. The two tables are compared row by
+row after each round. What counts is the best round of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pyspark.sql import SparkSession
+from tpch_data import QUERIES, TABLES, query
+
+from lockstep.adapters.catalogs import catalog_settings
+from lockstep.adapters.settings import Settings
+from lockstep.cli.bench import advance, workplace
+from lockstep.runtime import deploy
+
+CATALOG = "bench"
+DATABASE = "tpch"
+CHUNKS = 1000
+"""The orders are cut into so many ranges of keys; one of them is always away."""
+
+
+def say(line: str) -> None:
+    """Progress, for people."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
+
+
+class Lake:
+    """The tables at one scale factor, and how they change."""
+
+    def __init__(self, spark: SparkSession, folder: Path, scale: float) -> None:
+        self.spark = spark
+        self._folder = folder / f"sf{scale:g}"
+        self._orders = int(1_500_000 * scale) * 4  # keys are sparse: eight of every 32
+        self._away = 0
+        self.rows: dict[str, int] = {}
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        subprocess.run(
+            [generator, "parquet", "-s", str(scale), "--output-dir", str(self._folder)],
+            check=True,
+            capture_output=True,
+        )
+
+    def make(self) -> None:
+        """Make the tables, without the first range of orders."""
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{DATABASE}")
+        for table in TABLES:
+            self.spark.sql(f"DROP TABLE IF EXISTS {CATALOG}.{DATABASE}.{table}")
+            rows = self.spark.read.parquet(str(self._folder / f"{table}.parquet"))
+            writer = rows.writeTo(f"{CATALOG}.{DATABASE}.{table}").using("iceberg")
+            writer.tableProperty("write.delete.mode", "merge-on-read").tableProperty(
+                "write.distribution-mode", "none"
+            ).create()
+            self.rows[table] = rows.count()
+        self._take(0)
+
+    def change(self) -> None:
+        """Take the next range of orders away, and put back the one that is away."""
+        back, self._away = self._away, (self._away + 37) % CHUNKS
+        self._take(self._away)
+        for table, key in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+            rows = self.spark.read.parquet(str(self._folder / f"{table}.parquet"))
+            rows.where(self._range(key, back)).writeTo(f"{CATALOG}.{DATABASE}.{table}").append()
+
+    def _take(self, chunk: int) -> None:
+        for table, key in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+            self.spark.sql(
+                f"DELETE FROM {CATALOG}.{DATABASE}.{table} WHERE {self._range(key, chunk)}"
+            )
+
+    def _range(self, key: str, chunk: int) -> str:
+        low, high = (self._orders * place // CHUNKS for place in (chunk, chunk + 1))
+        return f"{key} > {low} AND {key} <= {high}"
+
+
+def sources_of(text: str) -> list[str]:
+    """The tables that a query names."""
+    words = set(text.replace(",", " ").replace("(", " ").replace(")", " ").split())
+    return [table for table in TABLES if table in words]
+
+
+def write_project(folder: Path, name: str, text: str) -> None:
+    """A project of one query over the tables that it reads."""
+    (folder / "transformations").mkdir(parents=True)
+    spec = {
+        "name": name,
+        "catalog": CATALOG,
+        "database": name,
+        "storage": folder.as_uri(),
+        "libraries": [{"glob": {"include": "transformations/**"}}],
+        "configuration": {
+            "lockstep.rows_per_step": str(1 << 40),
+            "lockstep.rows_per_interval": str(1 << 40),
+        },
+    }
+    (folder / "spark-pipeline.yml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    declared = "".join(
+        f"CREATE TABLE {table} ({TABLES[table]}) USING iceberg "
+        f"OPTIONS ('table' = '{CATALOG}.{DATABASE}.{table}');\n"
+        for table in sources_of(text)
+    )
+    (folder / "transformations" / "query.sql").write_text(
+        f"{declared}CREATE MATERIALIZED VIEW {name} AS {text};\n"
+    )
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """The seconds that it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def measure(
+    lake: Lake, number: int, rounds: int, settings: Settings, folder: Path
+) -> dict[str, Any]:
+    """One query: first interval, then rounds of a change, its interval and the full recompute."""
+    name = f"q{number}"
+    text = query(number)
+    write_project(folder / name, name, text)
+    deploy(str(folder / name), settings)
+    _, parts = advance(name, settings, lambda _: None)
+    full = f"{CATALOG}.full_{name}.{name}"
+    lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.full_{name}")
+    frame = lake.spark.sql(_over_tables(text))
+    frame.limit(0).writeTo(full).using("iceberg").createOrReplace()
+    found: list[dict[str, float]] = []
+    for _ in range(rounds):
+        lake.change()
+        committed, stages = advance(name, settings, lambda _: None)
+        seconds = timed(
+            lambda: lake.spark.sql(_over_tables(text)).writeTo(full).overwritePartitions()
+        )
+        equal = _equal(lake.spark, f"{CATALOG}.{name}.{name}", full)
+        found.append({**stages, "full": seconds, "equal": equal, "inside": dict(committed.seconds)})
+        say(
+            f"{name}: interval {sum(stages.values()):.2f} s ({_parts(stages)}), full {seconds:.2f} s, "
+            f"{'equal' if equal else 'WRONG'}"
+        )
+    best = min(found, key=lambda one: sum(one[stage] for stage in ("plan", "run", "publish")))
+    incremental = sum(best[stage] for stage in ("plan", "run", "publish"))
+    full_seconds = min(one["full"] for one in found)
+    return {
+        "incremental_seconds": round(incremental, 3),
+        "full_seconds": round(full_seconds, 3),
+        "ratio": round(full_seconds / incremental, 3),
+        "first_interval_seconds": round(sum(parts.values()), 3),
+        "stages": {stage: round(best[stage], 3) for stage in ("plan", "run", "publish")},
+        "inside_run": {part: round(value, 3) for part, value in best["inside"].items()},
+        "equal": all(one["equal"] for one in found),
+    }
+
+
+def _parts(stages: Mapping[str, float]) -> str:
+    return ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in stages.items())
+
+
+def _over_tables(text: str) -> str:
+    """The query's text with the tables' full names, as Spark reads it without a project."""
+    names = ", ".join(f"{t} AS (SELECT * FROM {CATALOG}.{DATABASE}.{t})" for t in sources_of(text))
+    body = text.strip()
+    lines = body.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip() and not line.startswith("--"))
+    body = "\n".join(lines[start:])
+    if body.lower().startswith("with"):
+        return f"WITH {names}, {body[4:]}"
+    return f"WITH {names} {body}"
+
+
+def _equal(spark: SparkSession, one: str, other: str) -> bool:
+    """The same rows, each as often."""
+    a, b = spark.table(one), spark.table(other)
+    return a.exceptAll(b).isEmpty() and b.exceptAll(a).isEmpty()
+
+
+def run(scales: Sequence[float], numbers: Sequence[int], rounds: int) -> dict[str, Any]:
+    """All scales; what is saved as JSON."""
+    result: dict[str, Any] = {}
+    for scale in scales:
+        with workplace(Settings.load(), say) as (settings, work):
+            spark = SparkSession.builder.remote(settings.spark_remote).create()
+            for key, value in _catalog(settings).items():
+                spark.conf.set(key, value)
+            lake = Lake(spark, work, scale)
+            say(f"scale {scale:g}: making the tables")
+            lake.make()
+            say(f"scale {scale:g}: {lake.rows['lineitem']:,} lines")
+            result[f"sf{scale:g}"] = {
+                f"q{number}": measure(
+                    lake, number, rounds, settings, work / f"sf{scale:g}-projects"
+                )
+                for number in numbers
+            }
+            spark.stop()
+    return result
+
+
+def _catalog(settings: Settings) -> Mapping[str, str]:
+    found = catalog_settings(CATALOG, DATABASE, {}, settings)
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{key}": value for key, value in found.spark.items()},
+    }
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """A table for people, in Markdown."""
+    lines = []
+    for scale, queries in result.items():
+        ratios = [one["ratio"] for one in queries.values()]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        lines += [
+            f"### {scale}",
+            "",
+            "| query | interval (s) | full (s) | ratio |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {name} | {one['incremental_seconds']:.2f} | {one['full_seconds']:.2f} | "
+            f"{one['ratio']:.1f} |"
+            for name, one in queries.items()
+        ]
+        lines += ["", f"geometric mean of the ratios: {mean:.2f}, least {min(ratios):.2f}", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scales", default="1,5")
+    parser.add_argument("--queries", default=",".join(map(str, QUERIES)))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", type=Path, default=Path(__file__).with_name("tpch.json"))
+    options = parser.parse_args()
+    scales = [float(one) for one in options.scales.split(",")]
+    numbers = [int(one) for one in options.queries.split(",")]
+    result = run(scales, numbers, options.rounds)
+    options.save.write_text(
+        json.dumps(
+            {"cpus": os.cpu_count(), "at": f"{datetime.now(UTC):%Y-%m-%d}", **result}, indent=1
+        )
+        + "\n"
+    )
+    print(summary(result))
+
+
+if __name__ == "__main__":
+    main()
