@@ -78,6 +78,20 @@ SUBQUERIES = {
     "lateral rows": "SELECT t.a, q.d FROM t JOIN LATERAL (SELECT d FROM u WHERE u.a = t.a AND d > 0) q",
     "lateral left": "SELECT t.a, q.d FROM t LEFT JOIN LATERAL (SELECT d FROM u WHERE u.a = t.a) q "
     "ON true",
+    "lateral with a condition": "SELECT t.a, q.d FROM t JOIN LATERAL (SELECT d, e FROM u "
+    "WHERE u.a = t.a) q ON q.d > t.b",
+    "lateral star": "SELECT q.* FROM t, LATERAL (SELECT t.a, t.b + 1 AS more) q",
+    "count inside, correlated": "SELECT a, (SELECT sum(n) FROM (SELECT count(*) AS n FROM u "
+    "WHERE u.a = t.a)) AS s FROM t",
+    "union inside, correlated": "SELECT a, (SELECT sum(x) FROM (SELECT d AS x FROM u WHERE u.a = t.a "
+    "UNION ALL SELECT f FROM v WHERE v.d = t.b)) AS s FROM t",
+    "join inside, correlated": "SELECT a, b FROM t WHERE EXISTS (SELECT 1 FROM (SELECT d FROM u "
+    "WHERE u.a = t.a) q JOIN (SELECT d AS k FROM v WHERE v.f > t.b) r ON q.d = r.k)",
+    "in on": "SELECT t.a, u.d FROM t JOIN u ON t.a = u.a AND t.b IN (SELECT f FROM v)",
+    "in on of a left join": "SELECT t.a, u.d FROM t LEFT JOIN u ON t.a = u.a AND t.b IN "
+    "(SELECT f FROM v)",
+    "exists as a key": "SELECT EXISTS (SELECT 1 FROM u WHERE u.a = t.a) AS e, count(*) AS n FROM t "
+    "GROUP BY EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
     "correlated union": "SELECT a FROM t WHERE EXISTS (SELECT d FROM u WHERE u.a = t.a UNION ALL "
     "SELECT f FROM v WHERE v.d = t.a)",
 }
@@ -101,6 +115,7 @@ SETS = {
 GROUPS = {
     "rollup": "SELECT a, c, count(*) AS n, sum(b) AS s FROM t GROUP BY ROLLUP (a, c)",
     "cube": "SELECT a, c, min(b) AS lo FROM t GROUP BY CUBE (a, c)",
+    "sets without aggregates": "SELECT a, c FROM t GROUP BY CUBE (a, c)",
     "grouping sets": "SELECT a, c, count(*) AS n FROM t GROUP BY GROUPING SETS ((a), (a, c), ())",
     "mixed sets": "SELECT a, b, c, count(*) AS n FROM t GROUP BY a, ROLLUP (b, c)",
     "with rollup": "SELECT a, count(*) AS n FROM t GROUP BY a WITH ROLLUP",

@@ -46,6 +46,7 @@ WRONG = {
     "window_in_a_condition": view("SELECT a FROM t WHERE row_number() OVER (ORDER BY a) = 1"),
     "pivot_without_an_aggregate": view("SELECT * FROM t PIVOT (upper(c) FOR b IN (1))"),
     "unpivot_of_other_widths": view("SELECT * FROM t UNPIVOT ((v, w) FOR n IN (a, b))"),
+    "pivot_of_other_widths": view("SELECT * FROM t PIVOT (sum(a) FOR b IN ((1, 2)))"),
     "session_gap": view("SELECT count(*) AS n FROM t GROUP BY session_window(ts, 'soon')"),
     "session_not_grouped": view("SELECT session_window(ts, '5 minutes').start AS s FROM t"),
     "window_in_a_window": view(
@@ -119,9 +120,11 @@ WRONG = {
 NOT_SUPPORTED = {
     "filter_over": view("SELECT sum(a) FILTER (WHERE b > 1) OVER (PARTITION BY c) AS s FROM t"),
     "distinct_over": view("SELECT count(DISTINCT a) OVER (PARTITION BY c) AS s FROM t"),
-    "subquery_in_on": view("SELECT t.a FROM t JOIN u ON t.a IN (SELECT d FROM v)"),
+    "subquery_in_on": view(
+        "SELECT t.a FROM t LEFT JOIN u ON t.a IN (SELECT d FROM v WHERE v.d = t.b AND v.f = u.d)"
+    ),
     "lateral_with_a_condition": view(
-        "SELECT t.a FROM t JOIN LATERAL (SELECT d FROM u) q ON q.d = t.a"
+        "SELECT t.a FROM t LEFT JOIN LATERAL (SELECT d FROM u) q ON q.d = t.a"
     ),
     "distribute_by": view("SELECT a FROM t DISTRIBUTE BY a"),
     "rand": view("SELECT a, rand() AS r FROM t"),

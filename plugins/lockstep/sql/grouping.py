@@ -101,7 +101,7 @@ class Grouping:
             outputs = (Output("_one", Expression("1")),)
         below = Project(self.scope.node, outputs)
         if not self._sets:
-            return grouped(below, keys, self._calls)
+            return grouped(below, keys, self._calls or _nothing_else(keys))
         branches = tuple(self._one_set(below, keys, one) for one in self._sets)
         return branches[0] if len(branches) == 1 else UnionAll(branches)
 
@@ -132,7 +132,7 @@ class Grouping:
     def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
         """The groups of one grouping set, as rows of all."""
         used = tuple(dict.fromkeys((*self._carried, *wanted)))
-        node = grouped(below, used, self._calls)
+        node = grouped(below, used, self._calls or _nothing_else(used))
         outputs = [
             Output(key, Expression.column(key) if key in used else Expression("NULL"))
             for key in keys
@@ -171,6 +171,9 @@ class Grouping:
             return self._grouping_bits(part)
         if isinstance(part, _NO_KEY) or not isinstance(part, exp.Expr):
             return None
+        below = self._special(part)
+        if below is not None and below.text in self._keys:
+            return Expression.column(self._keys[below.text])
         if not contains_aggregate(part) and not isinstance(part, exp.Query):
             try:
                 text = self._lower(part).text
@@ -325,6 +328,11 @@ class Grouping:
                 found=self.source.words_of(node),
             )
         return self._lower(arguments[0])
+
+
+def _nothing_else(keys: Sequence[str]) -> list[GroupedCall]:
+    """A call for a group that has neither a key nor an aggregate: the one of the set ()."""
+    return [] if keys else [GroupedCall("_rows_of_all", AggregateFunction.COUNT, None)]
 
 
 def _arguments(call: Any) -> tuple[list[Any], bool]:

@@ -69,6 +69,13 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
     written = [one.written for one in fields]
     outputs = [grouping.output(None, one.column) for one in fields]
     for value, name in map(_named, field.expressions):
+        if len(_members(value)) != len(columns):
+            raise ProjectError(
+                "PIVOT has a value of another width than its columns",
+                position=source.position_of(value),
+                expected=f"{len(columns)} values",
+                found=source.words_of(value),
+            )
         tests = [
             Expression(f"{left.text} <=> {right.text}", left.references)
             for left, right in zip(

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
+from lockstep.sql.expressions import all_of
 from lockstep.sql.functions import function_name, is_generator, refuse
 from lockstep.sql.lowering import ExpressionLowering, column_error
 from lockstep.sql.nodes import (
@@ -29,13 +30,14 @@ from lockstep.sql.scope import (
     Field,
     Lowered,
     NoSuchColumnError,
+    Outer,
     Relation,
     Scope,
     closest,
     fresh_name,
 )
 from lockstep.sql.stage import generated_names
-from lockstep.sql.subqueries import Subqueries, beside
+from lockstep.sql.subqueries import Subqueries, beside, completed, subqueries_of
 from lockstep.sql.syntax import SourceText, identifier_parts
 
 __all__ = ["Relations"]
@@ -95,10 +97,7 @@ class Relations:
                         "write (SELECT * FROM ...) AS alias",
                     )
             case exp.Subquery():
-                plain = replace(environment, outer=None)
-                lowered = self._lower_query(node, plain)
-                lowered = self._renamed(node.args.get("alias"), lowered)
-                scope = Scope.over(lowered, node.alias.lower() or None)
+                scope = self._derived(node, environment)
             case exp.Values():
                 scope = Scope.over(self.values(node), node.alias.lower() or None)
             case exp.Lateral():
@@ -115,6 +114,21 @@ class Relations:
         for join in node.args.get("joins") or []:
             scope = self.join(scope, join, environment)
         return scope
+
+    def _derived(self, node: Any, environment: Environment) -> Scope:
+        """A subquery of FROM. Inside a correlated subquery it may read the query around, too: then the
+        rows around are a part of it."""
+        outer, alias = environment.outer, node.args.get("alias")
+        probe = Outer(outer.leaf, outer.levels) if outer is not None else None
+        lowered = self._lower_query(node, replace(environment, outer=probe))
+        if outer is None or probe is None or not probe.used:
+            lowered = self._lower_query(node, replace(environment, outer=None))
+            return Scope.over(self._renamed(alias, lowered), node.alias.lower() or None)
+        outer.use(probe.used)
+        lowered = self._renamed(alias, lowered)
+        if lowered.over_nothing is not None:
+            lowered = completed(lowered, outer)
+        return replace(Scope.over(lowered, node.alias.lower() or None), outer=outer)
 
     def table(self, node: Any, environment: Environment) -> Lowered:
         """A table or view by name. Raises ProjectError where there is none."""
@@ -156,12 +170,10 @@ class Relations:
         """LATERAL VIEW [OUTER] f(x) t AS a, b; LATERAL (SELECT ...) and LATERAL f(x) as in FROM."""
         if isinstance(node.this, exp.Subquery):
             return self._lateral_query(scope, node, environment, JoinKind.INNER)
-        call = node.this
-        if not is_generator(call):
-            raise refuse(
-                self.source, node, "this after LATERAL", "write a subquery or explode(...)"
-            )
-        return self._generated(scope, call, node.args.get("alias"), bool(node.args.get("outer")))
+        self._need_generator(node)
+        return self._generated(
+            scope, node.this, node.args.get("alias"), bool(node.args.get("outer"))
+        )
 
     def _lateral_query(
         self, scope: Scope, node: Any, environment: Environment, kind: JoinKind
@@ -240,15 +252,23 @@ class Relations:
         self._only(join, frozenset({"this", "on", "using", "side", "kind", "method", "hint"}))
         if isinstance(join.this, exp.Lateral):
             return self._lateral_join(left, join, environment, found)
-        left, right = left.beside(self.relation(join.this, environment, left))
+        right = self.relation(join.this, environment, left)
+        on, using = join.args.get("on"), join.args.get("using")
+        if isinstance(on, exp.Boolean) and on.this:
+            on = None
+        left, right, same = self._around(join, left, right, found, side)
         if found.shows_right:
             self._check_aliases(join, left, right)
+        values: dict[int, Expression] = {}
+        subqueries = Subqueries(self.source, self._lower_query, environment)
+        if on is not None and found is not JoinKind.INNER:
+            left, right, values = self._with_subqueries(on, left, right, subqueries)
         if side == "RIGHT":
-            pair = Join(right.node, left.node, (), (), kind=found)
+            pair = Join(right.node, left.node, (), (), same, found)
         else:
-            pair = Join(left.node, right.node, (), (), kind=found)
-        both = Scope(pair, (*left.relations, *right.relations), left.first)
-        on, using = join.args.get("on"), join.args.get("using")
+            pair = Join(left.node, right.node, (), (), same, found)
+        outer = left.outer or right.outer
+        both = Scope(pair, (*left.relations, *right.relations), left.first, outer)
         names = None
         if method == "NATURAL":
             own = {f.written.lower() for f in right.star(None) or []}
@@ -257,24 +277,90 @@ class Relations:
             names = [part.name for part in using]
         if names is not None:
             return self._using(join, left, right, pair, names, side)
+        if on is not None and found is JoinKind.INNER:
+            return subqueries.where(both, on)
         if on is not None:
             # the condition may read both sides, whatever the join shows of them
-            seen = replace(both, node=replace(pair, kind=JoinKind.INNER))
-            both = replace(both, node=_on(pair, ExpressionLowering(self.source, seen).lower(on)))
+            seen = replace(both, node=replace(pair, condition=None, kind=JoinKind.INNER))
+            condition = ExpressionLowering(self.source, seen).lower(
+                on, lambda part: values.get(id(part))
+            )
+            both = replace(both, node=_on(pair, condition))
         return both if found.shows_right else replace(left, node=both.node)
+
+    def _around(
+        self, join: Any, left: Scope, right: Scope, kind: JoinKind, side: str
+    ) -> tuple[Scope, Scope, Expression | None]:
+        """The two sides with columns of their own, and what equates the rows around where both have
+        them: a subquery of FROM that reads the query around brings them along."""
+        outer = left.outer or right.outer
+        if outer is not None and (kind is JoinKind.FULL or side == "RIGHT"):
+            raise refuse(
+                self.source,
+                join,
+                "this join of a subquery that reads the query around",
+                "use LEFT JOIN, or write the subquery without that",
+            )
+        if outer is not None and kind is not JoinKind.INNER:
+            left = left.inside(outer)
+        if left.outer is None or right.outer is None:
+            return *left.beside(right), None
+        places = [right.node.columns.index(column) for column in right.outer.columns]
+        columns = left.outer.columns
+        left, right = left.beside(right)
+        theirs = [right.node.columns[place] for place in places]
+        tests = [
+            Expression(f"`{a}` <=> `{b}`", (a, b)) for a, b in zip(columns, theirs, strict=True)
+        ]
+        return left, right, all_of(tests)
+
+    def _with_subqueries(
+        self, on: Any, left: Scope, right: Scope, subqueries: Subqueries
+    ) -> tuple[Scope, Scope, dict[int, Expression]]:
+        """The sides of an outer join, each with the values of the subqueries of ON that read it."""
+        values: dict[int, Expression] = {}
+        for query in subqueries_of(on):
+            name = fresh_name("_on", (*left.node.columns, *right.node.columns))
+            try:
+                left = subqueries.columns(left, {name: query})
+            except ProjectError:
+                try:
+                    right = subqueries.columns(right, {name: query})
+                except ProjectError:
+                    raise refuse(
+                        self.source,
+                        query,
+                        "a subquery in ON that reads both sides",
+                        "put it into a subquery of FROM",
+                    ) from None
+            values[id(query)] = Expression.column(name)
+        return left, right, values
 
     def _lateral_join(
         self, left: Scope, join: Any, environment: Environment, kind: JoinKind
     ) -> Scope:
         node, on = join.this, join.args.get("on")
-        if on is not None and not (isinstance(on, exp.Boolean) and on.this):
-            raise refuse(self.source, on, "a condition of a LATERAL join", "put it into its WHERE")
+        is_true = on is None or (isinstance(on, exp.Boolean) and on.this)
+        if not is_true and kind is not JoinKind.INNER:
+            raise refuse(
+                self.source, on, "a condition of an outer LATERAL join", "put it into its WHERE"
+            )
         if kind not in (JoinKind.INNER, JoinKind.LEFT):
             raise refuse(self.source, join, "this join with LATERAL", "use JOIN or LEFT JOIN")
         if isinstance(node.this, exp.Subquery):
-            return self._lateral_query(left, node, environment, kind)
-        alias = node.args.get("alias")
-        return self._generated(left, node.this, alias, kind is JoinKind.LEFT)
+            scope = self._lateral_query(left, node, environment, kind)
+        else:
+            self._need_generator(node)
+            scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
+        if is_true:
+            return scope
+        return Subqueries(self.source, self._lower_query, environment).where(scope, on)
+
+    def _need_generator(self, node: Any) -> None:
+        if not is_generator(node.this):
+            raise refuse(
+                self.source, node, "this after LATERAL", "write a subquery or explode(...)"
+            )
 
     def _check_aliases(self, join: Any, left: Scope, right: Scope) -> None:
         taken = {one.alias for one in left.relations if one.alias}

@@ -191,7 +191,9 @@ class Scope:
         return self.outer.columns if self.outer is not None else ()
 
     def inside(self, outer: Outer | None) -> Scope:
-        """The scope of a subquery: every row beside every row outside."""
+        """The scope of a subquery: every row beside every row outside, if it is not so already."""
+        if self.outer is not None:
+            return self
         if outer is None or not outer.columns:
             return replace(self, outer=outer)
         return replace(self, node=Join(outer.scan, self.node, (), ()), outer=outer)
@@ -226,8 +228,14 @@ class Scope:
             seen = [field for one in self.relations for field in one.fields if field.visible]
             rank = {column: at for at, column in enumerate(self.first)}
             return sorted(seen, key=lambda field: rank.get(field.column, len(rank)))
-        own = [one for one in self.relations if one.alias == alias]
-        return [field for one in own for field in one.fields] if own else None
+        levels = (self.relations, *(self.outer.levels if self.outer is not None else ()))
+        for level in levels:
+            own = [field for one in level if one.alias == alias for field in one.fields]
+            if own:
+                if self.outer is not None:
+                    self.outer.use(field.column for field in own)
+                return own
+        return None
 
     def beside(self, other: Scope) -> tuple[Scope, Scope]:
         """This scope and the other one, renamed so that their columns are disjoint."""
@@ -247,7 +255,8 @@ class Scope:
             replace(one, fields=tuple(replace(f, column=names[f.column]) for f in one.fields))
             for one in other.relations
         )
-        return self, Scope(node, relations, tuple(names[column] for column in other.first))
+        first = tuple(names[column] for column in other.first)
+        return self, Scope(node, relations, first, other.outer)
 
 
 def _find(relations: Sequence[Relation], parts: Sequence[str]) -> tuple[str, int] | None:

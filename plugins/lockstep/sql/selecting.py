@@ -194,10 +194,18 @@ class SelectLowering:
             if not is_grouped or _is_in_aggregate(query, node)
         ]
         early += [query for key in keys for query in subqueries_of(key)]
-        wanted = {f"_query{n}": query for n, query in enumerate({id(q): q for q in early}.values())}
-        if wanted:
-            self.scope = self._subqueries.columns(self.scope, wanted)
-            self._values.update((id(q), Expression.column(name)) for name, q in wanted.items())
+        # one column for all that are written alike: as a key, and again in the list
+        by_words = {self.source.words_of(query).lower(): query for query in reversed(early)}
+        wanted = {f"_query{n}": query for n, query in enumerate(by_words.values())}
+        if not wanted:
+            return
+        self.scope = self._subqueries.columns(self.scope, wanted)
+        names = dict(zip(by_words, wanted, strict=True))
+        every = [query for node in [*nodes, *keys] for query in subqueries_of(node)]
+        for query in [*early, *every]:
+            name = names.get(self.source.words_of(query).lower())
+            if name is not None:
+                self._values[id(query)] = Expression.column(name)
 
     def _subquery_above(self, part: Any, later: dict[str, Any]) -> Expression | None:
         if id(part) in self._values or not is_subquery(part):

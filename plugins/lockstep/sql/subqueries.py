@@ -34,7 +34,7 @@ from lockstep.sql.nodes import (
 from lockstep.sql.scope import Environment, Lowered, Outer, Scope, fresh_name
 from lockstep.sql.syntax import SourceText, children
 
-__all__ = ["Related", "Subqueries", "beside", "is_subquery", "subqueries_of"]
+__all__ = ["Related", "Subqueries", "beside", "completed", "is_subquery", "subqueries_of"]
 
 _TWO_ROWS = "raise_error('a scalar subquery has more than one row')"
 
@@ -260,6 +260,25 @@ def beside(scope: Scope, related: Related, names: Sequence[str]) -> Scope:
         values = [_or_else(mark, *pair) for pair in zip(values, nothing, strict=True)]
     outputs = (*_same(scope.node), *map(Output, names, values))
     return replace(scope, node=Project(node, outputs))
+
+
+def completed(lowered: Lowered, outer: Outer) -> Lowered:
+    """A query with one row for each row around, also where it aggregates nothing; `carried` stays."""
+    columns = lowered.node.columns
+    names = {column: f"_in_{column.lstrip('_')}" for column in columns}
+    renamed = Project(lowered.node, tuple(Output(names[c], Expression.column(c)) for c in columns))
+    shown = columns[: len(lowered.written)]
+    related = Related(
+        renamed,
+        lowered.written,
+        tuple(names[c] for c in shown),
+        tuple((c, names[c]) for c in lowered.carried),
+        lowered.over_nothing,
+    )
+    around = Scope(outer.scan, ())
+    wide = beside(around, related, shown).node
+    ordered = (*shown, *lowered.carried)
+    return Lowered(_only(wide, ordered), lowered.written, lowered.carried)
 
 
 def _or_else(mark: str, value: Expression, nothing: Expression) -> Expression:
