@@ -115,6 +115,7 @@ SETS = {
 GROUPS = {
     "rollup": "SELECT a, c, count(*) AS n, sum(b) AS s FROM t GROUP BY ROLLUP (a, c)",
     "cube": "SELECT a, c, min(b) AS lo FROM t GROUP BY CUBE (a, c)",
+    "sets of nothing": "SELECT a, count(*) AS n FROM t WHERE a > 100 GROUP BY ROLLUP (a)",
     "sets without aggregates": "SELECT a, c FROM t GROUP BY CUBE (a, c)",
     "grouping sets": "SELECT a, c, count(*) AS n FROM t GROUP BY GROUPING SETS ((a), (a, c), ())",
     "mixed sets": "SELECT a, b, c, count(*) AS n FROM t GROUP BY a, ROLLUP (b, c)",

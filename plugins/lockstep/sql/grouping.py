@@ -28,6 +28,7 @@ from lockstep.sql.lowering import ExpressionLowering, column_error, with_fields
 from lockstep.sql.nodes import (
     AggregateFunction,
     Expression,
+    Filter,
     Node,
     Output,
     Project,
@@ -44,6 +45,7 @@ Special = Callable[[Any], Expression | None]
 
 _NO_KEY = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Star, exp.Boolean, exp.Null)
 _GROUPING_ID = "_grouping_id"
+_ROWS = "_rows_of_all"
 _KEPT = "kept"
 _KEEPS_NULLS = frozenset({"first", "first_value", "last", "last_value", "any_value"})
 _READS_ORDER = frozenset({"percentile_cont", "percentile_disc", "mode"})
@@ -101,7 +103,7 @@ class Grouping:
             outputs = (Output("_one", Expression("1")),)
         below = Project(self.scope.node, outputs)
         if not self._sets:
-            return grouped(below, keys, self._calls or _nothing_else(keys))
+            return grouped(below, keys, self._calls)
         branches = tuple(self._one_set(below, keys, one) for one in self._sets)
         return branches[0] if len(branches) == 1 else UnionAll(branches)
 
@@ -132,7 +134,13 @@ class Grouping:
     def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
         """The groups of one grouping set, as rows of all."""
         used = tuple(dict.fromkeys((*self._carried, *wanted)))
-        node = grouped(below, used, self._calls or _nothing_else(used))
+        if used:
+            node = grouped(below, used, self._calls)
+        else:
+            # as in Spark, the set of no keys has no row where there is no row to group
+            rows = GroupedCall(_ROWS, AggregateFunction.COUNT, None)
+            there = Expression(f"`{_ROWS}` > 0", (_ROWS,))
+            node = Filter(grouped(below, used, [*self._calls, rows]), there)
         outputs = [
             Output(key, Expression.column(key) if key in used else Expression("NULL"))
             for key in keys
@@ -328,11 +336,6 @@ class Grouping:
                 found=self.source.words_of(node),
             )
         return self._lower(arguments[0])
-
-
-def _nothing_else(keys: Sequence[str]) -> list[GroupedCall]:
-    """A call for a group that has neither a key nor an aggregate: the one of the set ()."""
-    return [] if keys else [GroupedCall("_rows_of_all", AggregateFunction.COUNT, None)]
 
 
 def _arguments(call: Any) -> tuple[list[Any], bool]:
