@@ -28,7 +28,7 @@ from lockstep.errors import NotDeployed, Retry, WrongUse
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.source_layout import decoding_options
+from lockstep.sql.sources.source_layout import decoding_options
 
 if TYPE_CHECKING:
     from lockstep.adapters.sources import ProjectSources

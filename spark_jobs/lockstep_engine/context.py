@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
-from lockstep.sql.nodes import Node
+from lockstep.sql.plans.nodes import Node
 
 __all__ = ["SMALL_RECORDS", "Context", "configure_session"]
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
+from lockstep.sql.plans.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     FIRST,

@@ -19,7 +19,7 @@ from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE, errors_table
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.nodes import Scan
+from lockstep.sql.plans.nodes import Scan
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
 from lockstep_engine.context import SMALL_RECORDS, Context, configure_session

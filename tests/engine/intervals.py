@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
-from lockstep.sql.expansion import expand
-from lockstep.sql.nodes import Aggregate, Join, Node, Project, Scan, Upsert, Weigh, Window
+from lockstep.sql.plans.expansion import expand
+from lockstep.sql.plans.nodes import Aggregate, Join, Node, Project, Scan, Upsert, Weigh, Window
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context, configure_session
 from lockstep_engine.deltas import absolute_steps

@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, assert_never
 
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,

@@ -15,7 +15,7 @@ from typing import Any
 
 from oracle import Meaning
 
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,

@@ -19,7 +19,7 @@ from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
 from streams import Change, as_table, random_changes
 
-from lockstep.sql.nodes import Aggregate, Node, Window
+from lockstep.sql.plans.nodes import Aggregate, Node, Window
 from lockstep.zset import ZSet
 
 pytestmark = pytest.mark.spark

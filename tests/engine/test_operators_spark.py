@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lockstep.errors import WrongUse
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,

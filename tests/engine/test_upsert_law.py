@@ -20,7 +20,7 @@ from intervals import Interval, Runner, changes_of, circuit_of, up_to
 from oracle import Oracle
 from pyspark.sql import SparkSession
 
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     CHANGE_COLUMNS,
     Aggregate,
     AggregateCall,

@@ -16,8 +16,8 @@ from format_builders import Record, Topic, check_same, decode, plain_rows, verif
 from kafka_builders import new_topic, source
 
 from lockstep.sql.circuit import Cost, Operator, SourceTable, TraceKind, TraceSpec
-from lockstep.sql.nodes import CHANGE_COLUMNS, Scan, Upsert
-from lockstep.sql.source_layout import layout_of
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Scan, Upsert
+from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.operators import evaluate
 

@@ -14,8 +14,7 @@ import duckdb
 import sqlglot
 
 from lockstep.sql.circuit import Project, ProjectFiles
-from lockstep.sql.intervals import interval_microseconds
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     Expression,
     Filter,
@@ -30,11 +29,12 @@ from lockstep.sql.nodes import (
     Weigh,
     Window,
 )
-from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.parse import Environment, lower_query
+from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.project import parse_project
-from lockstep.sql.scope import Lowered
-from lockstep.sql.syntax import SourceText
+from lockstep.sql.queries.parse import Environment, lower_query
+from lockstep.sql.queries.scope import Lowered
+from lockstep.sql.reading.intervals import interval_microseconds
+from lockstep.sql.reading.syntax import SourceText
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "sql"
 SPEC = """\

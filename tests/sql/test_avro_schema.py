@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.sql.avro_schema import (
+from lockstep.sql.sources.avro_schema import (
     AvroSchema,
     UnreadableSchemaError,
     fits_column,

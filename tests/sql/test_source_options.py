@@ -11,9 +11,9 @@ from lockstep.errors import ProjectError
 from lockstep.sql.circuit import Project, SourceTable, TraceKind
 from lockstep.sql.explain import explain
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.nodes import CHANGE_COLUMNS, Scan, Upsert
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Scan, Upsert
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.source_layout import (
+from lockstep.sql.sources.source_layout import (
     Layout,
     layout_of,
     read_fields,

@@ -14,7 +14,7 @@ from sql_projects import FLIGHT_SOURCES, FLIGHTS, NEXMARK, NEXMARK_SOURCES
 from lockstep.sql.circuit import Circuit, Cost, Operator, TraceKind, TraceSpec
 from lockstep.sql.explain import explain, explain_data
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.nodes import Aggregate, Join, Scan
+from lockstep.sql.plans.nodes import Aggregate, Join, Scan
 
 
 def circuit(sql: str, *, sources: str = SOURCES) -> Circuit:

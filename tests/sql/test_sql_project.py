@@ -11,8 +11,8 @@ from sqlglot import exp
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import ProjectFiles, SourceColumn
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.spec import parse_spec
-from lockstep.sql.syntax import SourceText
+from lockstep.sql.reading.spec import parse_spec
+from lockstep.sql.reading.syntax import SourceText
 
 VIEW = "CREATE MATERIALIZED VIEW w AS SELECT a FROM t"
 

@@ -8,7 +8,7 @@ from sql_corpus import QUERIES
 
 from lockstep.sql.duckdb_text import duckdb_statements, to_duckdb
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.nodes import Aggregate
+from lockstep.sql.plans.nodes import Aggregate
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_builders import bag, check_golden, outline, plan_sql, raw_plan
 
-from lockstep.sql import join_rewrites, rewrites
-from lockstep.sql.expressions import conjuncts, equality, rejects_nulls, substitute
-from lockstep.sql.nodes import (
+from lockstep.sql.plans import join_rewrites, rewrites
+from lockstep.sql.plans.expressions import conjuncts, equality, rejects_nulls, substitute
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -33,7 +33,7 @@ from lockstep.sql.nodes import (
     Window,
     WindowCall,
 )
-from lockstep.sql.pruning import prune
+from lockstep.sql.plans.pruning import prune
 
 T = Scan("t", ("a", "b"))
 U = Project(

@@ -9,7 +9,7 @@ from lockstep.errors import NotSupported, ProjectError
 from lockstep.sql.circuit import Cost, Project
 from lockstep.sql.explain import explain, explain_data
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.nodes import Scan
+from lockstep.sql.plans.nodes import Scan
 
 VIEW = "CREATE MATERIALIZED VIEW w AS SELECT a, max(b) AS b FROM s GROUP BY a;"
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from lockstep.adapters.verify_compare import Comparison, compare, inexact_columns
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,

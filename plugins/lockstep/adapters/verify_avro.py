@@ -13,13 +13,13 @@ from decimal import Context, Decimal
 from typing import Any
 
 from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
-from lockstep.sql.avro_schema import (
+from lockstep.sql.circuit import SourceColumn
+from lockstep.sql.sources.avro_schema import (
     AvroSchema,
     UnreadableSchemaError,
     fits_column,
     read_avro_schema,
 )
-from lockstep.sql.circuit import SourceColumn
 
 __all__ = ["avro_decoder"]
 

@@ -20,7 +20,7 @@ from lockstep.adapters.verify_decode import (
 from lockstep.adapters.verify_formats import bytes_decoder, metadata_decoder
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.sql.circuit import SourceColumn, SourceTable
-from lockstep.sql.source_layout import layout_of
+from lockstep.sql.sources.source_layout import layout_of
 
 __all__ = ["Reading", "reading_of"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from lockstep.sql.nodes import Aggregate, AggregateFunction, Node, Project, Scan, UnionAll
+from lockstep.sql.plans.nodes import Aggregate, AggregateFunction, Node, Project, Scan, UnionAll
 
 __all__ = ["RELATIVE_TOLERANCE", "Comparison", "compare", "inexact_columns"]
 

@@ -15,8 +15,8 @@ from decimal import Decimal
 
 from lockstep.adapters.verify_decode import Row, UndecodableError, value_decoder
 from lockstep.sql.circuit import SourceColumn
-from lockstep.sql.source_layout import csv_signs
-from lockstep.sql.time_formats import TimePart, read_time_format
+from lockstep.sql.sources.source_layout import csv_signs
+from lockstep.sql.sources.time_formats import TimePart, read_time_format
 
 __all__ = ["csv_decoder"]
 

@@ -15,7 +15,7 @@ from lockstep.adapters.verify_decode import Row, UndecodableError, row_decoder
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceColumn, SourceTable
-from lockstep.sql.source_layout import avro_schema_option, layout_of
+from lockstep.sql.sources.source_layout import avro_schema_option, layout_of
 from lockstep_engine.sources.registry import registry_schema
 
 __all__ = ["DecodeBytes", "bytes_decoder", "metadata_decoder"]

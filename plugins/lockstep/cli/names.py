@@ -10,7 +10,7 @@ __all__ = ["pipeline_name"]
 def pipeline_name(text: str) -> str:
     """The name in the spec where `text` is a project's folder, else `text`. Raises ProjectError."""
     if Path(text).is_dir():
-        from lockstep.sql.spec import parse_spec, read_project_files
+        from lockstep.sql.reading.spec import parse_spec, read_project_files
 
         return parse_spec(read_project_files(Path(text)).spec).name
     return text

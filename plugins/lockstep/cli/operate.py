@@ -126,7 +126,7 @@ def _time(text: str) -> datetime:
 def _deployed(folder: str, settings: Settings) -> str:
     """The name of the project; deploys it where it is not, and says where the record is older."""
     from lockstep import runtime
-    from lockstep.sql.spec import parse_spec, read_project_files
+    from lockstep.sql.reading.spec import parse_spec, read_project_files
 
     files = read_project_files(Path(folder))
     name = parse_spec(files.spec).name
@@ -151,7 +151,7 @@ def _spark(name: str, settings: Settings) -> Iterator[Settings]:
     """Settings that name a Spark: the one that is up, else one for this command."""
     from lockstep import runtime
     from lockstep.adapters.embedded.ephemeral import ephemeral_connect
-    from lockstep.sql.spec import parse_spec
+    from lockstep.sql.reading.spec import parse_spec
 
     configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
     if configuration.get("lockstep.engine", "connect") != "connect" or settings.spark_remote:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lockstep.errors import Position
-from lockstep.sql.nodes import Node
+from lockstep.sql.plans.nodes import Node
 
 __all__ = [
     "Circuit",

@@ -14,8 +14,8 @@ import sqlglot
 from sqlglot import exp
 
 from lockstep.sql.circuit import Project, View
-from lockstep.sql.intervals import interval_microseconds
-from lockstep.sql.syntax import parse_spark
+from lockstep.sql.reading.intervals import interval_microseconds
+from lockstep.sql.reading.syntax import parse_spark
 
 __all__ = ["DuckDbView", "duckdb_statements", "to_duckdb"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, Project, SourceTable, TraceSpec
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     Filter,
@@ -25,8 +25,8 @@ from lockstep.sql.nodes import (
     Window,
     WindowCall,
 )
-from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.source_layout import layout_of
+from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.sources.source_layout import layout_of
 
 __all__ = ["explain", "explain_data"]
 

@@ -23,7 +23,7 @@ from lockstep.sql.circuit import (
     TraceKind,
     TraceSpec,
 )
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     Expression,
     Filter,
@@ -39,8 +39,8 @@ from lockstep.sql.nodes import (
     Weigh,
     Window,
 )
-from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.source_layout import decoding_options, layout_of
+from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.sources.source_layout import decoding_options, layout_of
 
 __all__ = ["build_circuit"]
 

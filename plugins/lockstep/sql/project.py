@@ -17,25 +17,26 @@ from lockstep.sql.circuit import (
     SourceTable,
     View,
 )
-from lockstep.sql.expansion import expand
-from lockstep.sql.nodes import CHANGE_COLUMNS, Expression, Node, Output, Scan, Upsert
-from lockstep.sql.nodes import Project as Projection
-from lockstep.sql.options import BROKER, check_known, need
-from lockstep.sql.parse import Environment, lower_query, output_position, rename_columns
-from lockstep.sql.rewrites import rewrite, tidy
-from lockstep.sql.scope import Lowered, closest
-from lockstep.sql.sharing import has_state, with_inputs
-from lockstep.sql.source_layout import layout_of
-from lockstep.sql.source_options import checked_source
-from lockstep.sql.spec import SQL_SUFFIX, parse_spec, read_project_files
-from lockstep.sql.statements import (
+from lockstep.sql.names import closest
+from lockstep.sql.plans.expansion import expand
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Expression, Node, Output, Scan, Upsert
+from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.plans.rewrites import rewrite, tidy
+from lockstep.sql.plans.sharing import has_state, with_inputs
+from lockstep.sql.queries.parse import Environment, lower_query, output_position, rename_columns
+from lockstep.sql.queries.scope import Lowered
+from lockstep.sql.reading.spec import SQL_SUFFIX, parse_spec, read_project_files
+from lockstep.sql.reading.statements import (
     Statement,
     ViewStatement,
     read_statements,
     refuse_underscore,
 )
-from lockstep.sql.syntax import SourceText
-from lockstep.sql.table_options import check_not_own, checked_table
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.sources.options import BROKER, check_known, need
+from lockstep.sql.sources.source_layout import layout_of
+from lockstep.sql.sources.source_options import checked_source
+from lockstep.sql.sources.table_options import check_not_own, checked_table
 
 __all__ = ["parse_project", "read_project_files"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.nodes import (
+from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
     Generate,

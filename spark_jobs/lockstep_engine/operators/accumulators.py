@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from lockstep.errors import WrongUse
-from lockstep.sql.nodes import Aggregate, AggregateCall, AggregateFunction
+from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import WEIGHT, quoted
 
 __all__ = [

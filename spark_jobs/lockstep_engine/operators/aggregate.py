@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField
 
 from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
-from lockstep.sql.nodes import Aggregate, AggregateFunction
+from lockstep.sql.plans.nodes import Aggregate, AggregateFunction
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     FIRST,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
-from lockstep.sql.nodes import Aggregate, AggregateCall
+from lockstep.sql.plans.nodes import Aggregate, AggregateCall
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps
 from lockstep_engine.operators.accumulators import collected_name

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
-from lockstep.sql.nodes import Aggregate, Join, Node, Weigh, Window
+from lockstep.sql.plans.nodes import Aggregate, Join, Node, Weigh, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted, step_before
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State

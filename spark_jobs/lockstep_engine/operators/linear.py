@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.nodes import Filter, Generate, Project, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import Filter, Generate, Project, TimeWindow, Weigh
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
 
 __all__ = ["add_window", "filter_rows", "generate", "project", "union_all", "weigh"]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.nodes import CHANGE_COLUMNS, Upsert
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.nodes import Expression, SortKey, Window, WindowCall
+from lockstep.sql.plans.nodes import Expression, SortKey, Window, WindowCall
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,

@@ -18,13 +18,13 @@ from functools import cached_property
 
 from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringType
 
-from lockstep.sql.avro_schema import (
+from lockstep.sql.circuit import SourceColumn
+from lockstep.sql.sources.avro_schema import (
     AvroSchema,
     UnreadableSchemaError,
     fits_column,
     read_avro_schema,
 )
-from lockstep.sql.circuit import SourceColumn
 from lockstep_engine.deltas import quoted
 from lockstep_engine.sources.decoding import (
     DeclaredColumn,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from lockstep.sql.source_layout import csv_signs
+from lockstep.sql.sources.source_layout import csv_signs
 from lockstep_engine.sources.decoding import (
     FOUND_CHARACTERS,
     DeclaredColumn,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
-from lockstep.sql.source_layout import Layout, avro_schema_option, layout_of
+from lockstep.sql.sources.source_layout import Layout, avro_schema_option, layout_of
 from lockstep_engine.sources.avro_values import avro_decoding
 from lockstep_engine.sources.csv_values import csv_decoding
 from lockstep_engine.sources.debezium import (

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
 from lockstep.sql.circuit import SourceTable
-from lockstep.sql.source_layout import layout_of
+from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import SMALL_RECORDS, Context
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.sources.avro_values import schema_number

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep.sql.time_formats import read_time_format, time_regex
+from lockstep.sql.sources.time_formats import read_time_format, time_regex
 from lockstep_engine.sources.decoding import literal
 from lockstep_engine.sources.json_types import PATTERNS
 

@@ -1,0 +1,1 @@
+"""Plans: the nodes, and the rewrites that keep their meaning at a smaller cost."""

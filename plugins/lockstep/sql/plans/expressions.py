@@ -1,0 +1,218 @@
+"""Operations on expressions as text: put expressions in for columns, split at AND, find equalities.
+
+Every column stands in backticks and is not preceded by a dot (that would be a struct's field), so
+columns are found by a scan that knows string literals; only splitting needs the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.sql.plans.nodes import Expression
+from lockstep.sql.reading.syntax import SourceText
+
+__all__ = [
+    "all_of",
+    "any_of",
+    "common_part",
+    "conjuncts",
+    "disjuncts",
+    "equality",
+    "implied_for",
+    "is_null",
+    "is_trivial",
+    "occurrences",
+    "rejects_nulls",
+    "substitute",
+]
+
+_WORDS = re.compile(
+    r"""[rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*"
+    | (?P<dot>\.\s*)?`(?P<name>(?:[^`]|``)*)`""",
+    re.VERBOSE | re.DOTALL,
+)
+_LITERAL = re.compile(r"\d+(\.\d+)?[A-Za-z]*|'[^'\\]*'|NULL|TRUE|FALSE", re.IGNORECASE)
+
+
+def is_trivial(expression: Expression) -> bool:
+    """True for a column or a literal: repeating it costs nothing."""
+    return expression.is_column or _LITERAL.fullmatch(expression.text) is not None
+
+
+def occurrences(expression: Expression) -> dict[str, int]:
+    """How many times each column stands in the text."""
+    counts: dict[str, int] = {}
+    for match in _WORDS.finditer(expression.text):
+        if match.group("name") is not None and match.group("dot") is None:
+            name = match.group("name").replace("``", "`")
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression | None:
+    """The expression with `values[c]` in place of each column c.
+
+    None where that would change the meaning: a lambda's parameter would capture a new column.
+    """
+    new = {name for column in expression.references for name in values[column].references}
+    if "->" in expression.text and _bare_words(expression.text) & new:
+        return None
+    references: list[str] = []
+
+    def put(match: re.Match[str]) -> str:
+        if match.group("name") is None or match.group("dot") is not None:
+            return match.group(0)
+        value = values[match.group("name").replace("``", "`")]
+        references.extend(value.references)
+        alone = match.span() == (0, len(expression.text))
+        return value.text if alone or is_trivial(value) else f"({value.text})"
+
+    text = _WORDS.sub(put, expression.text)
+    return Expression(text, tuple(dict.fromkeys(references)))
+
+
+def _bare_words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", _WORDS.sub(" ", text)))
+
+
+def _from_text(text: str) -> Expression:
+    found = Expression(text)
+    return Expression(text, tuple(occurrences(found)))
+
+
+@lru_cache(maxsize=4096)
+def conjuncts(expression: Expression) -> tuple[Expression, ...]:
+    """The parts of an AND at the top, from left to right; the expression itself if it is none."""
+    source = SourceText("", expression.text)
+    parts: list[Expression] = []
+    pending = [source.parse(source.tokens, "an expression")]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.And):
+            pending += [node.expression, node.this]
+        elif isinstance(node, exp.Paren):
+            pending.append(node.this)
+        else:
+            parts.append(_from_text(source.render(node, lambda _: None)))
+    return tuple(parts) if len(parts) > 1 else (expression,)
+
+
+@lru_cache(maxsize=4096)
+def equality(expression: Expression) -> tuple[Expression, Expression, bool] | None:
+    """The two sides of `a = b` or `a <=> b`, and whether null equals null; None for anything else."""
+    source = SourceText("", expression.text)
+    node = _without_parentheses(source.parse(source.tokens, "an expression"))
+    if type(node) not in (exp.EQ, exp.NullSafeEQ):
+        return None
+    sides = map(_without_parentheses, (node.this, node.expression))
+    left, right = (source.render(side, lambda _: None) for side in sides)
+    return _from_text(left), _from_text(right), type(node) is exp.NullSafeEQ
+
+
+def _without_parentheses(node: Any) -> Any:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+@lru_cache(maxsize=4096)
+def disjuncts(expression: Expression) -> tuple[tuple[Expression, ...], ...]:
+    """The parts of an OR at the top, each as the parts of an AND; one part where it is no OR."""
+    source = SourceText("", expression.text)
+    parts: list[tuple[Expression, ...]] = []
+    pending = [_without_parentheses(source.parse(source.tokens, "an expression"))]
+    while pending:
+        node = _without_parentheses(pending.pop())
+        if isinstance(node, exp.Or):
+            pending += [node.expression, node.this]
+        else:
+            parts.append(conjuncts(_from_text(source.render(node, lambda _: None))))
+    return tuple(parts)
+
+
+def common_part(expression: Expression) -> tuple[Expression, ...]:
+    """(a AND b) OR (a AND c) → a, (b) OR (c): what is in every part is a condition of its own."""
+    parts = disjuncts(expression)
+    common = [one for one in dict.fromkeys(parts[0]) if all(one in part for part in parts)]
+    if len(parts) < 2 or not common:
+        return (expression,)
+    rest = [tuple(one for one in part if one not in common) for part in parts]
+    if not all(rest):
+        return tuple(common)
+    return (*common, any_of(all_of(part) for part in rest))
+
+
+def implied_for(expression: Expression, columns: Collection[str]) -> Expression | None:
+    """What an OR says of these columns alone: (a1 AND b1) OR (a2 AND b2) → (a1) OR (a2).
+
+    None where a part says nothing of them, or the OR reads nothing else.
+    """
+    parts = disjuncts(expression)
+    if len(parts) < 2 or set(expression.references) <= set(columns):
+        return None
+    kept = [
+        tuple(one for one in part if one.references and set(one.references) <= set(columns))
+        for part in parts
+    ]
+    return any_of(map(all_of, kept)) if all(kept) else None
+
+
+_STRICT = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren, exp.Cast),
+    *(exp.Column, exp.Identifier, exp.Literal, exp.DataType, exp.DataTypeParam, exp.Boolean),
+    exp.Null,
+)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between)
+
+
+def _is_strict(node: Any) -> bool:
+    """True for an expression that is null as soon as one part of it is."""
+    return all(isinstance(part, _STRICT) for part in node.walk())
+
+
+@lru_cache(maxsize=4096)
+def is_null(expression: Expression) -> bool:
+    """True for an expression that reads nothing and is null: `0.2 * NULL`."""
+    source = SourceText("", expression.text)
+    node = source.parse(source.tokens, "an expression")
+    return _is_strict(node) and node.find(exp.Null) is not None
+
+
+@lru_cache(maxsize=4096)
+def rejects_nulls(expression: Expression) -> frozenset[str]:
+    """Columns that are not null in any row for which the condition is true."""
+    source = SourceText("", expression.text)
+    node = _without_parentheses(source.parse(source.tokens, "an expression"))
+    if isinstance(node, exp.Not) and isinstance(_without_parentheses(node.this), exp.Is):
+        parts = [_without_parentheses(node.this).this]
+    elif isinstance(node, _COMPARISONS):
+        parts = [part for part in node.args.values() if isinstance(part, exp.Expr)]
+    elif isinstance(node, exp.Column):
+        parts = [node]
+    else:
+        return frozenset()
+    read = (_from_text(source.render(part, lambda _: None)) for part in parts if _is_strict(part))
+    return frozenset(name for one in read for name in one.references)
+
+
+def all_of(predicates: Iterable[Expression]) -> Expression:
+    """The predicates joined by AND, in order."""
+    found = tuple(predicates)
+    if len(found) == 1:
+        return found[0]
+    references = dict.fromkeys(name for one in found for name in one.references)
+    return Expression(" AND ".join(f"({one.text})" for one in found), tuple(references))
+
+
+def any_of(parts: Iterable[Expression]) -> Expression:
+    """The parts joined by OR, in order, each once."""
+    found = tuple(dict.fromkeys(parts))
+    if len(found) == 1:
+        return found[0]
+    references = dict.fromkeys(name for one in found for name in one.references)
+    return Expression(" OR ".join(f"({one.text})" for one in found), tuple(references))

@@ -1,0 +1,438 @@
+"""Plan nodes: what a view computes, as frozen values that refuse bad input when built.
+
+A plan is a tree (shared sub-trees are equal values) of relations. A relation has named columns; the
+names are unique within it, lower case, and every expression over it is Spark SQL text in which each
+column stands in backticks. Types are Spark's business and appear only where a person declares them:
+on sources.
+
+Nothing here knows of steps, weights or state: that is `incremental`. Nothing here parses: that is
+`parse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+
+from lockstep.sql.plans.terms import (
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    SortKey,
+    WindowCall,
+)
+
+__all__ = [
+    "CHANGE_COLUMNS",
+    "Aggregate",
+    "AggregateCall",
+    "AggregateFunction",
+    "Expression",
+    "Filter",
+    "Generate",
+    "Join",
+    "JoinKind",
+    "Node",
+    "Output",
+    "Project",
+    "Scan",
+    "SortKey",
+    "TimeWindow",
+    "UnionAll",
+    "Upsert",
+    "Values",
+    "Weigh",
+    "Window",
+    "WindowCall",
+]
+
+CHANGE_COLUMNS = ("_partition", "_offset", "_deleted")
+"""What a Scan of keyed records has beside the declared columns: where a record lies, and whether it
+deletes its key. No declared column begins with an underscore."""
+
+
+def _require_unique(kind: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{kind} has two columns named {name!r}; names must be unique")
+        seen.add(name)
+
+
+def _require_columns(kind: str, wanted: Iterable[str], available: tuple[str, ...]) -> None:
+    missing = sorted(set(wanted) - set(available))
+    if missing:
+        raise ValueError(
+            f"{kind} refers to {', '.join(missing)}; its input has {', '.join(available)}"
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column of a projection."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a source, decoded; `columns` are those that the plan needs, in declared order."""
+
+    source: str
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_unique(f"Scan of {self.source}", self.columns)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Values:
+    """Rows that stand in the query itself: VALUES, or SELECT without FROM. Expressions read nothing."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Expression, ...], ...]
+
+    def __post_init__(self) -> None:
+        _require_unique("Values", self.columns)
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"Values has {len(self.columns)} columns and a row of {len(row)}")
+            for expression in row:
+                _require_columns("Values", expression.references, ())
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Project:
+    """Each output is an expression over the input: SELECT without anything else."""
+
+    input: Node
+    outputs: tuple[Output, ...]
+
+    def __post_init__(self) -> None:
+        _require_unique("Project", (output.name for output in self.outputs))
+        for output in self.outputs:
+            _require_columns("Project", output.expression.references, self.input.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(output.name for output in self.outputs)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows of the input for which the predicate is true (not false, not null)."""
+
+    input: Node
+    predicate: Expression
+
+    def __post_init__(self) -> None:
+        _require_columns("Filter", self.predicate.references, self.input.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Adds the column `name`, Spark's struct<start, end> of each window that `timestamp` falls in.
+
+    `size` and `slide` are interval texts as Spark's `window` function takes them ('10 seconds').
+    Where they are equal the windows tumble (one row in, one row out); where slide is shorter they
+    hop, and a row comes out once a window. A row whose timestamp is null has no window.
+    """
+
+    input: Node
+    name: str
+    timestamp: str
+    size: str
+    slide: str
+
+    def __post_init__(self) -> None:
+        _require_columns("TimeWindow", (self.timestamp,), self.input.columns)
+        _require_unique("TimeWindow", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, self.name)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Generate:
+    """A row once for each row that `generator` makes of it (`explode(x)`, `inline(x)`, ...), with the
+    columns `names` added. OUTER forms are functions of their own in Spark: `explode_outer`."""
+
+    input: Node
+    generator: Expression
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_columns("Generate", self.generator.references, self.input.columns)
+        _require_unique("Generate", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, *self.names)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Each row as often as the integer `weight` says, times as often as it is there; at 0 it is gone.
+
+    With the weight -1 it is what another relation is taken from: UNION ALL of a and Weigh(b, -1) is
+    a without b, where b's rows are among those of a.
+    """
+
+    input: Node
+    weight: Expression
+
+    def __post_init__(self) -> None:
+        _require_columns("Weigh", self.weight.references, self.input.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class UnionAll:
+    """All rows of all inputs; the inputs have the same column names in the same order."""
+
+    branches: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.branches) < 2:
+            raise ValueError(f"UnionAll takes two or more inputs, not {len(self.branches)}")
+        for branch in self.branches[1:]:
+            if branch.columns != self.branches[0].columns:
+                raise ValueError(
+                    f"UnionAll takes inputs of the same columns: {self.branches[0].columns} "
+                    f"and {branch.columns} differ"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.branches[0].columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.branches
+
+
+class JoinKind(Enum):
+    """What a join gives: pairs, and what else, or only rows of the left side.
+
+    INNER  every pair that matches
+    LEFT   and every left row without a match, with nulls
+    FULL   and every right row without a match, with nulls
+    SEMI   left rows that have a match, each as often as it is there
+    ANTI   left rows that have none
+    """
+
+    INNER = "inner"
+    LEFT = "left"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+
+    @property
+    def shows_right(self) -> bool:
+        """True where the right side's columns are in the output."""
+        return self not in (JoinKind.SEMI, JoinKind.ANTI)
+
+
+@dataclass(frozen=True)
+class Join:
+    """Rows of left and right match where their keys are equal and `condition`, over the columns of
+    both, is true. Without keys every pair is tried.
+
+    The column names of left and right are disjoint; `left_keys[i]` is equated with `right_keys[i]`,
+    by `<=>` where `null_safe[i]`, else by `=`, for which null never matches. The circuit has joins of
+    the kind INNER only: `expansion` writes the others out.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    condition: Expression | None = None
+    kind: JoinKind = JoinKind.INNER
+    null_safe: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.null_safe:
+            object.__setattr__(self, "null_safe", (False,) * len(self.left_keys))
+        if not len(self.left_keys) == len(self.right_keys) == len(self.null_safe):
+            raise ValueError(
+                f"Join equates keys pairwise: {len(self.left_keys)} on the left, "
+                f"{len(self.right_keys)} on the right, {len(self.null_safe)} ways to equate"
+            )
+        _require_columns("Join (left)", self.left_keys, self.left.columns)
+        _require_columns("Join (right)", self.right_keys, self.right.columns)
+        _require_unique("Join", self.both)
+        if self.condition is not None:
+            _require_columns("Join", self.condition.references, self.both)
+
+    @cached_property
+    def both(self) -> tuple[str, ...]:
+        """The columns that `condition` can read."""
+        return (*self.left.columns, *self.right.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.both if self.kind.shows_right else self.left.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def keys(self) -> tuple[tuple[str, str, bool], ...]:
+        """Left column, right column, and whether null equals null."""
+        return tuple(zip(self.left_keys, self.right_keys, self.null_safe, strict=True))
+
+    def mirrored(self, kind: JoinKind) -> Join:
+        """The sides in each other's place."""
+        return replace(
+            self,
+            left=self.right,
+            right=self.left,
+            left_keys=self.right_keys,
+            right_keys=self.left_keys,
+            kind=kind,
+        )
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """GROUP BY `keys`, which are columns of the input; null keys form a group, as in SQL.
+
+    Without aggregates it is SELECT DISTINCT. Without keys there is exactly one output row, also
+    over empty input. DISTINCT inside an aggregate is rewritten before this node is built.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys and not self.aggregates:
+            raise ValueError("Aggregate takes at least one key or one aggregate")
+        _require_columns("Aggregate", self.keys, self.input.columns)
+        for call in self.aggregates:
+            _require_columns("Aggregate", call.references, self.input.columns)
+        _require_unique("Aggregate", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, *(call.name for call in self.aggregates))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Each row with the value of each call over the rows that are equal in `partition` (null equals
+    null), which are columns of the input. Where a call's order leaves ties, the order of all columns
+    decides. A call can read the columns of calls before it."""
+
+    input: Node
+    partition: tuple[str, ...]
+    calls: tuple[WindowCall, ...]
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise ValueError("Window takes at least one call")
+        _require_columns("Window", self.partition, self.input.columns)
+        for place, call in enumerate(self.calls):
+            earlier = (one.name for one in self.calls[:place])
+            _require_columns("Window", call.references, (*self.input.columns, *earlier))
+        _require_unique("Window", self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, *(call.name for call in self.calls))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """The table that keyed records describe: of each key the row of its last record, or none where
+    that deletes it. The last is the one of the latest step and, in it, of the greatest partition
+    and offset: records of a key lie in one partition, in their order.
+
+    The input has the columns of the table, `keys` among them, and then CHANGE_COLUMNS. Every view
+    of the source reads this one node: nothing is pruned or filtered below it, as each view would
+    then have a state of its own, and a filter on other columns than keys would show older rows.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise ValueError("Upsert takes at least one key")
+        if self.input.columns[-len(CHANGE_COLUMNS) :] != CHANGE_COLUMNS:
+            raise ValueError(f"Upsert takes an input that ends in {', '.join(CHANGE_COLUMNS)}")
+        _require_unique("Upsert", self.keys)
+        _require_columns("Upsert", self.keys, self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns[: -len(CHANGE_COLUMNS)]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+Node = (
+    Scan
+    | Values
+    | Project
+    | Filter
+    | Generate
+    | TimeWindow
+    | Weigh
+    | UnionAll
+    | Join
+    | Aggregate
+    | Window
+    | Upsert
+)

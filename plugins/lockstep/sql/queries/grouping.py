@@ -1,0 +1,376 @@
+"""GROUP BY: keys and aggregate calls of one SELECT, and the nodes that they become.
+
+Keys and arguments that are expressions are projected below the aggregate; what stands around the
+aggregates in the SELECT list is projected above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.expressions import substitute
+from lockstep.sql.plans.nodes import (
+    AggregateFunction,
+    Expression,
+    Filter,
+    Node,
+    Output,
+    Project,
+    SortKey,
+    UnionAll,
+)
+from lockstep.sql.queries.distinct import GroupedCall, grouped
+from lockstep.sql.queries.functions import (
+    AGGREGATES,
+    COLLECTED,
+    bare_call,
+    contains_aggregate,
+    function_name,
+    is_aggregate,
+    refuse,
+)
+from lockstep.sql.queries.lowering import ExpressionLowering, column_error, with_fields
+from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.queries.windows import sort_keys
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
+
+__all__ = ["Grouping"]
+
+Special = Callable[[Any], Expression | None]
+
+_NO_KEY = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Star, exp.Boolean, exp.Null)
+_GROUPING_ID = "_grouping_id"
+_ROWS = "_rows_of_all"
+_KEPT = "kept"
+_KEEPS_NULLS = frozenset({"first", "first_value", "last", "last_value", "any_value"})
+_READS_ORDER = frozenset({"percentile_cont", "percentile_disc", "mode"})
+"""With WITHIN GROUP, these are aggregates of the key of its order."""
+
+
+class Grouping:
+    """Collects keys with `add_key`, then rewrites SELECT items with `output`; `build` ends it.
+
+    `below` gives expressions for parts of keys and of arguments (a time window, a subquery); columns
+    of a query around are keys before all others.
+    """
+
+    def __init__(self, source: SourceText, scope: Scope, below: Special) -> None:
+        self.source = source
+        self.scope = scope
+        self.aliases: dict[str, Expression] = {}
+        self._special = below
+        self._lowering = ExpressionLowering(source, scope)
+        self._keys: dict[str, str] = {}
+        self._below: dict[str, Expression] = {}
+        self._calls: list[GroupedCall] = []
+        self._sets: list[tuple[str, ...]] = []
+        self._carried = tuple(self.add_key(name) for name in scope.carried)
+
+    def add_key(self, key: Any) -> str:
+        """One expression of GROUP BY, or the name of a plan column; returns the key's column."""
+        expression = Expression.column(key) if isinstance(key, str) else self._lower(key)
+        if expression.text not in self._keys:
+            self._keys[expression.text] = self._project(expression, "_key")
+        return self._keys[expression.text]
+
+    def add_sets(self, sets: Sequence[Sequence[Any]]) -> None:
+        """GROUPING SETS: the output is that of each set of keys, the other keys null."""
+        self._sets = [tuple(self.add_key(key) for key in one) for one in sets]
+
+    def output(self, node: Any, column: str, special: Special = lambda _: None) -> Expression:
+        """A SELECT item (or HAVING) over the aggregate's output; `column` stands for one from `*`.
+
+        `special` gives expressions for parts that are computed above the aggregate.
+        """
+        if node is None:
+            expression = Expression.column(column)
+            if expression.text not in self._keys:
+                raise self._not_grouped(column, self.source.position(0))
+            return expression
+        return self._lowering.lower(node, lambda part: special(part) or self._above(part))
+
+    def build(self) -> Node:
+        """The aggregate over the projection of what it needs."""
+        keys = tuple(dict.fromkeys(self._keys.values()))
+        outputs = tuple(Output(name, expression) for name, expression in self._below.items())
+        if not outputs:
+            # count(*) over everything needs no column, but a relation needs one
+            outputs = (Output("_one", Expression("1")),)
+        below = Project(self.scope.node, outputs)
+        if not self._sets:
+            return grouped(below, keys, self._calls)
+        branches = tuple(self._one_set(below, keys, one) for one in self._sets)
+        return branches[0] if len(branches) == 1 else UnionAll(branches)
+
+    @property
+    def has_no_keys(self) -> bool:
+        """True where every row (of one row around) is in one group, which is there even if empty."""
+        return len(self._keys) == len(self._carried) and not self._sets
+
+    def over_nothing(self, outputs: Sequence[Expression]) -> tuple[Expression, ...]:
+        """Each output where there is no row to aggregate."""
+        values = {call.name: Expression(_of_nothing(call)) for call in self._calls}
+        values.update((name, Expression.column(name)) for name in self._carried)
+        found: list[Expression] = []
+        for output in outputs:
+            value = substitute(output, values)
+            assert value is not None, "a literal is captured by no lambda"
+            found.append(value)
+        return tuple(found)
+
+    def scope_above(self, node: Node) -> Scope:
+        """What a subquery above the aggregate can read of this query: the keys."""
+        relations = tuple(
+            replace(one, fields=tuple(f for f in one.fields if f.column in node.columns))
+            for one in self.scope.relations
+        )
+        return replace(self.scope, node=node, relations=relations)
+
+    def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
+        """The groups of one grouping set, as rows of all."""
+        used = tuple(dict.fromkeys((*self._carried, *wanted)))
+        if used:
+            node = grouped(below, used, self._calls)
+        else:
+            # as in Spark, the set of no keys has no row where there is no row to group
+            rows = GroupedCall(_ROWS, AggregateFunction.COUNT, None)
+            there = Expression(f"`{_ROWS}` > 0", (_ROWS,))
+            node = Filter(grouped(below, used, [*self._calls, rows]), there)
+        outputs = [
+            Output(key, Expression.column(key) if key in used else Expression("NULL"))
+            for key in keys
+        ]
+        outputs += [Output(c.name, Expression.column(c.name)) for c in self._calls]
+        left_out = [int(key not in used) for key in self._set_keys()]
+        number = sum(bit << place for place, bit in enumerate(reversed(left_out)))
+        outputs.append(Output(_GROUPING_ID, Expression(f"{number}L")))
+        return Project(node, tuple(outputs))
+
+    def _set_keys(self) -> list[str]:
+        """The keys of GROUP BY in the order in which grouping_id counts them."""
+        return [k for k in dict.fromkeys(self._keys.values()) if k not in self._carried]
+
+    def _lower(self, node: Any) -> Expression:
+        return self._lowering.lower(node, self._special)
+
+    def _project(self, expression: Expression, prefix: str) -> str:
+        """The column below the aggregate that holds an expression."""
+        for name, known in self._below.items():
+            if known == expression:
+                return name
+        if expression.is_column:
+            name = expression.references[0]
+        else:
+            number = sum(name.startswith(prefix) for name in self._below)
+            name = fresh_name(f"{prefix}{number}", {*self._below, *self.scope.node.columns})
+        self._below[name] = expression
+        return name
+
+    def _above(self, part: Any) -> Expression | None:
+        """What stands above the aggregate for a part of an item."""
+        if is_aggregate(part):
+            return Expression.column(self._call(part))
+        if self._sets and function_name(part) in ("grouping", "grouping_id"):
+            return self._grouping_bits(part)
+        if isinstance(part, _NO_KEY) or not isinstance(part, exp.Expr):
+            return None
+        below = self._special(part)
+        if below is not None and below.text in self._keys:
+            return Expression.column(self._keys[below.text])
+        if not contains_aggregate(part) and not isinstance(part, exp.Query):
+            try:
+                text = self._lower(part).text
+            except ProjectError:
+                text = ""
+            if text in self._keys:
+                return Expression.column(self._keys[text])
+        return self._key_column(part) if isinstance(part, exp.Column) else None
+
+    def _grouping_bits(self, node: Any) -> Expression:
+        """grouping(key): 1 where the row is of a set without the key; grouping_id(): all of them."""
+        keys = self._set_keys()
+        wanted = [self.add_key(one) for one in node.expressions] or keys
+        bits = [
+            f"shiftleft(shiftright(`{_GROUPING_ID}`, {len(keys) - 1 - keys.index(key)}) & 1L, "
+            f"{len(wanted) - 1 - place})"
+            for place, key in enumerate(wanted)
+        ]
+        kind = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
+        return Expression(f"CAST({' + '.join(bits)} AS {kind})", (_GROUPING_ID,))
+
+    def _key_column(self, node: Any) -> Expression:
+        names = [part.name for part in identifier_parts(node)]
+        try:
+            column, taken = self.scope.resolve(names)
+        except NoSuchColumnError as error:
+            alias = self.aliases.get(names[0].lower())
+            if alias is None:
+                raise column_error(self.source, node, error) from None
+            return with_fields(alias, names[1:])
+        except AmbiguousError as error:
+            raise column_error(self.source, node, error) from None
+        if f"`{column}`" not in self._keys:
+            raise self._not_grouped(".".join(names), self.source.position_of(node))
+        return with_fields(Expression.column(self._keys[f"`{column}`"]), names[taken:])
+
+    def _not_grouped(self, name: str, position: Any) -> ProjectError:
+        keys = [text for text, key in self._keys.items() if key not in self._carried]
+        return ProjectError(
+            f"the column {name!r} is neither in GROUP BY nor inside an aggregate",
+            position=position,
+            expected=f"a key ({', '.join(keys) or 'there is none'}) or an aggregate",
+            found=name,
+            next_step=f"add {name} to GROUP BY, or write min({name})",
+        )
+
+    def _call(self, node: Any) -> str:
+        """The column of an aggregate; equal calls are one."""
+        name = function_name(bare_call(node))
+        call = self._collected(node) if name in COLLECTED else self._maintained(node)
+        for known in self._calls:
+            if replace(known, name="", node=None) == replace(call, name="", node=None):
+                return known.name
+        wanted = [name if name in COLLECTED else call.function.value]
+        wanted += ["distinct" if call.distinct else "", (call.argument or "").lstrip("_")]
+        taken = {*self._keys.values(), *(known.name for known in self._calls)}
+        call = replace(call, name=fresh_name("_".join(word for word in wanted if word), taken))
+        self._calls.append(call)
+        return call.name
+
+    def _maintained(self, node: Any) -> GroupedCall:
+        """One of the aggregates that are kept up to date from sums or from the values."""
+        condition = None
+        if isinstance(node, exp.Filter):
+            condition = self._lower(node.expression.this)
+            node = node.this
+        if bare_call(node) is not node:
+            raise refuse(self.source, node, "this after an aggregate", "leave it out")
+        function = AGGREGATES[function_name(node)]
+        arguments, distinct = _arguments(node)
+        argument = self._argument(node, arguments, function, distinct)
+        if function_name(node) == "count_if" and argument is not None:
+            argument = _case(argument, Expression("1"))
+        if condition is not None:
+            argument = _case(condition, argument or Expression("1"))
+        distinct = distinct and not function.is_extreme  # min(DISTINCT x) is min(x)
+        column = self._project(argument, "_arg") if argument else None
+        return GroupedCall("", function, column, distinct=distinct, node=node)
+
+    def _collected(self, node: Any) -> GroupedCall:
+        """Any other aggregate: Spark's own function over the rows of the group, as it stands.
+
+        FILTER becomes a part of what the function reads, as Spark loses it where a sort takes the
+        place of a hash table (`spark.sql.execution.replaceHashWithSortAgg`, 4.1.3).
+        """
+        call = bare_call(node)
+        name = function_name(call)
+        arguments, distinct = _arguments(call)
+        around, condition, ignores_nulls, order = node, None, False, None
+        while around is not call:
+            match around:
+                case exp.Filter():
+                    condition = self._lower(around.expression.this)
+                case exp.IgnoreNulls():
+                    ignores_nulls = True
+                case exp.WithinGroup():
+                    order = around.expression
+                case _:
+                    pass
+            around = around.this
+        values = [self._lower(one) for one in arguments]
+        keys = list(sort_keys(order, self._lower))
+        if condition is not None:
+            ignores_nulls |= _filter(name, condition, values, keys)
+        values = [self._column_of(one) for one in values]
+        keys = [replace(key, expression=self._column_of(key.expression)) for key in keys]
+        text = f"{name}({', '.join(one.text for one in values)})"
+        text += " IGNORE NULLS" if ignores_nulls else ""
+        if keys:
+            text += f" WITHIN GROUP (ORDER BY {', '.join(key.text for key in keys)})"
+        if condition is not None and name in _KEEPS_NULLS:
+            text = f"({text}).{_KEPT}"
+        read = [*values, *(key.expression for key in keys)]
+        references = tuple(dict.fromkeys(name for one in read for name in one.references))
+        return GroupedCall(
+            "",
+            AggregateFunction.COLLECTED,
+            None,
+            Expression(text, references),
+            COLLECTED[name],
+            distinct,
+            node,
+        )
+
+    def _column_of(self, expression: Expression) -> Expression:
+        """An argument as a column below, or as it is where it reads nothing."""
+        if not expression.references:
+            return expression
+        return Expression.column(self._project(expression, "_arg"))
+
+    def _argument(
+        self, node: Any, arguments: list[Any], function: AggregateFunction, distinct: bool
+    ) -> Expression | None:
+        name = function_name(node)
+        counts = function is AggregateFunction.COUNT and name == "count"
+        if counts and len(arguments) == 1 and not distinct:
+            only = arguments[0]
+            if isinstance(only, exp.Star | exp.Literal | exp.Boolean):
+                return None
+        if counts and len(arguments) > 1:
+            # the rows in which none is null; of DISTINCT, each such combination once
+            parts = [self._lower(argument) for argument in arguments]
+            test = " AND ".join(f"({part.text}) IS NOT NULL" for part in parts)
+            value = f"struct({', '.join(part.text for part in parts)})" if distinct else "1"
+            references = tuple(dict.fromkeys(name for part in parts for name in part.references))
+            return _case(Expression(test, references), Expression(value, references))
+        if len(arguments) != 1:
+            raise ProjectError(
+                f"{name} takes one argument",
+                position=self.source.position_of(node),
+                expected=f"{name}(x)",
+                found=self.source.words_of(node),
+            )
+        return self._lower(arguments[0])
+
+
+def _arguments(call: Any) -> tuple[list[Any], bool]:
+    """The arguments of a call, and whether DISTINCT stands before them."""
+    arguments = list(call.expressions)
+    if arguments and isinstance(arguments[0], exp.Distinct):
+        return [*arguments[0].expressions, *arguments[1:]], True
+    return arguments, False
+
+
+def _case(condition: Expression, value: Expression) -> Expression:
+    references = tuple(dict.fromkeys((*condition.references, *value.references)))
+    return Expression(f"CASE WHEN {condition.text} THEN {value.text} END", references)
+
+
+def _filter(
+    name: str, condition: Expression, values: list[Expression], keys: list[SortKey]
+) -> bool:
+    """Put FILTER into the arguments: a value is null, which is passed over, where it is not true.
+
+    True where the call has to be told to pass over nulls.
+    """
+    if name in _KEEPS_NULLS:
+        kept = Expression(f"struct({values[0].text} AS {_KEPT})", values[0].references)
+        values[0] = _case(condition, kept)
+        return True
+    if name in _READS_ORDER and keys:
+        keys[0] = replace(keys[0], expression=_case(condition, keys[0].expression))
+    else:
+        place = 1 if name in ("max_by", "min_by") else 0
+        values[place] = _case(condition, values[place])
+    return False
+
+
+def _of_nothing(call: GroupedCall) -> str:
+    """What an aggregate is of no rows."""
+    return "0L" if call.function is AggregateFunction.COUNT else call.of_nothing

@@ -1,0 +1,187 @@
+"""Expressions: from syntax to Spark SQL text over the columns of one relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.nodes import Expression
+from lockstep.sql.queries.functions import (
+    check_supported,
+    is_aggregate,
+    is_generator,
+    is_session,
+    is_window,
+    refuse,
+)
+from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
+
+__all__ = ["ExpressionLowering", "column_error", "quoted"]
+
+
+def quoted(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def column_error(
+    source: SourceText, node: Any, error: NoSuchColumnError | AmbiguousError
+) -> ProjectError:
+    """The message for a name that no column, or more than one, has."""
+    if isinstance(error, AmbiguousError):
+        return ProjectError(
+            f"the column {error.name!r} is ambiguous",
+            position=source.position_of(node),
+            expected=f"one of {', '.join(error.candidates)}",
+            found=error.name,
+            next_step="write the relation's name before the column",
+        )
+    return ProjectError(
+        f"there is no column {error.name!r}",
+        position=source.position_of(node),
+        expected=f"one of {', '.join(error.candidates)}"
+        if error.candidates
+        else "a column of FROM",
+        found=error.name,
+    )
+
+
+class ExpressionLowering:
+    """Lowers the expressions of one SELECT over one scope.
+
+    `aliases` are the names that earlier items of the SELECT list have (lower case), which Spark
+    lets later items use where no column has the name.
+    """
+
+    def __init__(self, source: SourceText, scope: Scope) -> None:
+        self.source = source
+        self.scope = scope
+        self.aliases: dict[str, Expression] = {}
+
+    def lower(
+        self, node: Any, special: Callable[[Any], Expression | None] | None = None
+    ) -> Expression:
+        """The text of `node`; `special` may give an expression for a part, which then stands for it.
+
+        Raises ProjectError on names that mean nothing or too much, NotSupported.
+        """
+        check_supported(self.source, node)
+        references: list[str] = []
+        renamed = self._lambda_names(node)
+
+        def replace(part: Any) -> str | None:
+            if special is not None and (found := special(part)) is not None:
+                references.extend(found.references)
+                return found.text if _is_atom(found) or part is node else f"({found.text})"
+            if id(part) in renamed:
+                return renamed[id(part)]
+            if isinstance(part, exp.Column):
+                found = self.column(part)
+                references.extend(found.references)
+                return found.text
+            self._check_part(part)
+            return None
+
+        text = self.source.render(node, replace)
+        return Expression(text, tuple(dict.fromkeys(references)))
+
+    def column(self, node: Any) -> Expression:
+        """What a column's name means, with the struct fields that follow it."""
+        parts = identifier_parts(node)
+        if any(isinstance(part, exp.Star) for part in parts):
+            raise refuse(self.source, node, "`*` inside an expression", "name the columns")
+        names = [part.name for part in parts]
+        try:
+            column, taken = self.scope.resolve(names)
+            base = Expression.column(column)
+        except NoSuchColumnError as error:
+            alias = self.aliases.get(names[0].lower())
+            if alias is None:
+                raise column_error(self.source, node, error) from None
+            base, taken = alias, 1
+        except AmbiguousError as error:
+            raise column_error(self.source, node, error) from None
+        return with_fields(base, [part.name for part in parts[taken:]])
+
+    def _check_part(self, part: Any) -> None:
+        if isinstance(part, exp.Star):
+            raise refuse(self.source, part, "`*` inside an expression", "name the columns")
+        if isinstance(part, exp.Window):
+            raise ProjectError(
+                "a window function can't stand here",
+                position=self.source.position_of(part),
+                expected="OVER in the SELECT list, in QUALIFY or in ORDER BY, and not in another OVER",
+                found=self.source.words_of(part),
+                next_step="compute it in a subquery or a view first, or filter with QUALIFY",
+            )
+        if isinstance(part, exp.Query):
+            raise refuse(
+                self.source,
+                part,
+                "a subquery here",
+                "write it as a view or a subquery in FROM, and join with it",
+            )
+        if is_generator(part):
+            raise ProjectError(
+                "a function that makes rows can't stand here",
+                position=self.source.position_of(part),
+                expected="one of them in the SELECT list, by itself, or LATERAL VIEW",
+                found=self.source.words_of(part),
+                next_step="write LATERAL VIEW, and use its column",
+            )
+        if is_aggregate(part):
+            raise ProjectError(
+                "an aggregate can't stand here",
+                position=self.source.position_of(part),
+                expected="aggregates in the SELECT list or in HAVING, and not inside one another",
+                found=self.source.words_of(part),
+                next_step="compute it in a subquery or a view first",
+            )
+        if is_session(part):
+            raise ProjectError(
+                "session_window can't stand here",
+                position=self.source.position_of(part),
+                expected="GROUP BY session_window(ts, gap), and the same call in the SELECT list",
+                found=self.source.words_of(part),
+            )
+        if is_window(part):
+            raise refuse(
+                self.source, part, "window() here", "write it in the SELECT list or in GROUP BY"
+            )
+
+    def _lambda_names(self, node: Any) -> Mapping[int, str]:
+        """New names for lambda parameters that a column of the plan also has, per identifier."""
+        names: dict[int, str] = {}
+        taken = set(self.scope.node.columns)
+        for function in node.find_all(exp.Lambda):
+            parameters = {part.name.lower(): part for part in function.expressions}
+            for name in parameters:
+                new = fresh_name(name, taken)
+                new = new if new.isidentifier() else quoted(new)
+                for part in function.find_all(exp.Identifier):
+                    is_field = isinstance(part.parent, exp.Dot) and part.arg_key == "expression"
+                    if (
+                        part.name.lower() == name
+                        and not is_field
+                        and not isinstance(part.parent, exp.Column)
+                    ):
+                        names[id(part)] = new
+        return names
+
+
+def with_fields(base: Expression, fields: list[str]) -> Expression:
+    """Access to a field of a struct: `base`.field."""
+    if not fields:
+        return base if _is_atom(base) else Expression(f"({base.text})", base.references)
+    head = base.text if _is_atom(base) else f"({base.text})"
+    tail = "".join(f".{name if name.isidentifier() else quoted(name)}" for name in fields)
+    return Expression(head + tail, base.references)
+
+
+def _is_atom(expression: Expression) -> bool:
+    return expression.is_column

@@ -1,0 +1,438 @@
+"""FROM: tables, subqueries, VALUES, joins, LATERAL and LATERAL VIEW become one scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.names import closest, fresh_name
+from lockstep.sql.plans.expressions import all_of
+from lockstep.sql.plans.nodes import (
+    Expression,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Node,
+    Output,
+    Project,
+    Values,
+)
+from lockstep.sql.queries.functions import function_name, is_generator, refuse
+from lockstep.sql.queries.lowering import ExpressionLowering, column_error
+from lockstep.sql.queries.pivots import pivoted
+from lockstep.sql.queries.scope import (
+    AmbiguousError,
+    Environment,
+    Field,
+    Lowered,
+    NoSuchColumnError,
+    Outer,
+    Relation,
+    Scope,
+)
+from lockstep.sql.queries.stage import generated_names
+from lockstep.sql.queries.subqueries import Subqueries, beside, completed, subqueries_of
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
+
+__all__ = ["Relations"]
+
+_KINDS = {
+    ("", ""): JoinKind.INNER,
+    ("", "INNER"): JoinKind.INNER,
+    ("", "CROSS"): JoinKind.INNER,
+    ("LEFT", ""): JoinKind.LEFT,
+    ("LEFT", "OUTER"): JoinKind.LEFT,
+    ("RIGHT", ""): JoinKind.LEFT,
+    ("RIGHT", "OUTER"): JoinKind.LEFT,
+    ("FULL", ""): JoinKind.FULL,
+    ("FULL", "OUTER"): JoinKind.FULL,
+    ("", "SEMI"): JoinKind.SEMI,
+    ("LEFT", "SEMI"): JoinKind.SEMI,
+    ("", "ANTI"): JoinKind.ANTI,
+    ("LEFT", "ANTI"): JoinKind.ANTI,
+}
+_NOTHING = Values(("_one",), ((Expression("1"),),))
+
+
+class Relations:
+    """The entries of FROM. `lower_query` gives the plan of a query, `only` refuses clauses, `rename`
+    gives a plan other written names."""
+
+    def __init__(
+        self,
+        source: SourceText,
+        lower_query: Callable[[Any, Environment], Lowered],
+        only: Callable[[Any, frozenset[str]], None],
+        rename: Callable[[SourceText, Any, tuple[str, ...], Lowered], Lowered],
+    ) -> None:
+        self.source = source
+        self._lower_query = lower_query
+        self._only = only
+        self._rename = rename
+
+    def relation(self, node: Any, environment: Environment, before: Scope) -> Scope:
+        """One entry of FROM, with the joins that stand in the same parentheses.
+
+        `before` is what stands to its left: LATERAL can read it, and then contains it.
+        """
+        match node:
+            case exp.Table() if isinstance(node.this, exp.Identifier):
+                scope = Scope.over(self.table(node, environment), (node.alias or node.name).lower())
+            case exp.Table() if is_generator(node.this):
+                scope = self._generated(Scope(_NOTHING, ()), node.this, node.args.get("alias"))
+            case exp.Subquery() if isinstance(node.this, exp.Table):
+                self._only(node, frozenset({"this", "alias", "joins"}))
+                scope = self.relation(node.this, environment, before)
+                if node.alias:
+                    raise refuse(
+                        self.source,
+                        node,
+                        "an alias of joined relations",
+                        "write (SELECT * FROM ...) AS alias",
+                    )
+            case exp.Subquery():
+                scope = self._derived(node, environment)
+            case exp.Values():
+                scope = Scope.over(self.values(node), node.alias.lower() or None)
+            case exp.Lateral():
+                return self.lateral(before, node, environment)
+            case _:
+                raise refuse(
+                    self.source,
+                    node,
+                    "this in FROM",
+                    "name a source or a view, or write a subquery",
+                )
+        for pivot in node.args.get("pivots") or []:
+            scope = pivoted(self.source, scope, pivot)
+        for join in node.args.get("joins") or []:
+            scope = self.join(scope, join, environment)
+        return scope
+
+    def _derived(self, node: Any, environment: Environment) -> Scope:
+        """A subquery of FROM. Inside a correlated subquery it may read the query around, too: then the
+        rows around are a part of it."""
+        outer, alias = environment.outer, node.args.get("alias")
+        probe = Outer(outer.leaf, outer.levels) if outer is not None else None
+        lowered = self._lower_query(node, replace(environment, outer=probe))
+        if outer is None or probe is None or not probe.used:
+            lowered = self._lower_query(node, replace(environment, outer=None))
+            return Scope.over(self._renamed(alias, lowered), node.alias.lower() or None)
+        outer.use(probe.used)
+        lowered = self._renamed(alias, lowered)
+        if lowered.over_nothing is not None:
+            lowered = completed(lowered, outer)
+        return replace(Scope.over(lowered, node.alias.lower() or None), outer=outer)
+
+    def table(self, node: Any, environment: Environment) -> Lowered:
+        """A table or view by name. Raises ProjectError where there is none."""
+        self._only(node, frozenset({"this", "db", "catalog", "alias", "joins", "pivots"}))
+        parts = [part.name for part in identifier_parts(node)]
+        qualifier = ".".join(parts[:-1]).lower()
+        lowered = environment.relations.get(parts[-1].lower())
+        if lowered is None or qualifier not in environment.qualifiers:
+            known = closest(parts[-1], sorted(environment.relations))
+            raise ProjectError(
+                f"there is no table or view {'.'.join(parts)!r}",
+                position=self.source.position_of(node),
+                expected=f"one of {', '.join(known)}"
+                if known
+                else "a source: CREATE TABLE ... USING kafka",
+                found=".".join(parts),
+                next_step="declare it in the project, or correct the name",
+            )
+        return self._renamed(node.args.get("alias"), lowered)
+
+    def values(self, node: Any) -> Lowered:
+        """VALUES (...), (...): rows of expressions that read nothing."""
+        lowering = ExpressionLowering(self.source, Scope(_NOTHING, ()))
+        rows = []
+        for row in node.expressions:
+            cells = row.expressions if isinstance(row, exp.Tuple) else [_bare(row)]
+            rows.append(tuple(lowering.lower(cell) for cell in cells))
+            if len(rows[-1]) != len(rows[0]):
+                raise ProjectError(
+                    "the rows of VALUES differ in their number of columns",
+                    position=self.source.position_of(row),
+                    expected=f"{len(rows[0])} values",
+                    found=f"{len(rows[-1])}",
+                )
+        names = tuple(f"col{place}" for place in range(1, len(rows[0]) + 1))
+        return self._renamed(node.args.get("alias"), Lowered(Values(names, tuple(rows)), names))
+
+    def lateral(self, scope: Scope, node: Any, environment: Environment) -> Scope:
+        """LATERAL VIEW [OUTER] f(x) t AS a, b; LATERAL (SELECT ...) and LATERAL f(x) as in FROM."""
+        if isinstance(node.this, exp.Subquery):
+            return self._lateral_query(scope, node, environment, JoinKind.INNER)
+        self._need_generator(node)
+        return self._generated(
+            scope, node.this, node.args.get("alias"), bool(node.args.get("outer"))
+        )
+
+    def _lateral_query(
+        self, scope: Scope, node: Any, environment: Environment, kind: JoinKind
+    ) -> Scope:
+        """Each row beside the rows of a subquery that reads it."""
+        subqueries = Subqueries(self.source, self._lower_query, environment)
+        related = subqueries.related(scope, node.this)
+        alias = node.args.get("alias")
+        columns = alias.args.get("columns") if alias is not None else None
+        written = tuple(c.name for c in columns) if columns else related.written
+        if len(written) != len(related.values):
+            raise ProjectError(
+                "the column list and the query differ in their number of columns",
+                position=self.source.position_of(node),
+                expected=f"{len(related.values)} names ({', '.join(related.written)})",
+                found=f"{len(written)} ({', '.join(written)})",
+            )
+        if related.over_nothing is not None and related.keys:
+            names = [f"{value}_here" for value in related.values]
+            wide = beside(scope, related, names)
+            node_beside: Node = wide.node
+        else:
+            names = list(related.values)
+            tests = related.tests
+            condition = (
+                Expression(
+                    " AND ".join(test.text for test in tests),
+                    tuple(name for test in tests for name in test.references),
+                )
+                if tests
+                else None
+            )
+            node_beside = Join(scope.node, related.node, (), (), condition, kind)
+        fields = tuple(map(Field, written, names))
+        relation = Relation(node.alias.lower() or None, fields)
+        return replace(scope, node=node_beside, relations=(*scope.relations, relation))
+
+    def _generated(self, scope: Scope, call: Any, alias: Any, outer: bool = False) -> Scope:
+        """The rows that a function makes of each row."""
+        name = function_name(call)
+        lowering = ExpressionLowering(self.source, scope)
+        arguments = [lowering.lower(one) for one in call.expressions]
+        given = alias.args.get("columns") if alias is not None else None
+        written = generated_names(self.source, call, [column.name for column in given or []])
+        taken = set(scope.node.columns)
+        columns = []
+        for one in written:
+            columns.append(fresh_name(one.lower().lstrip("_") or "col", taken))
+            taken.add(columns[-1])
+        if outer and not name.endswith("_outer") and name not in ("stack", "json_tuple"):
+            name = f"{name}_outer"
+        text = f"{name}({', '.join(one.text for one in arguments)})"
+        references = dict.fromkeys(ref for one in arguments for ref in one.references)
+        node = Generate(scope.node, Expression(text, tuple(references)), tuple(columns))
+        named = alias.name.lower() if alias is not None and alias.name else None
+        relation = Relation(named, tuple(map(Field, written, columns)))
+        return replace(scope, node=node, relations=(*scope.relations, relation))
+
+    def _renamed(self, alias: Any, lowered: Lowered) -> Lowered:
+        """Column names after an alias: `t (a, b)`."""
+        columns = alias.args.get("columns") if alias is not None else None
+        if not columns:
+            return lowered
+        return self._rename(self.source, alias, tuple(c.name for c in columns), lowered)
+
+    # ── joins ───────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, left: Scope, join: Any, environment: Environment) -> Scope:
+        """One JOIN, or a comma, with what stands to its left."""
+        side = str(join.args.get("side") or "").upper()
+        method = str(join.args.get("method") or "").upper()
+        found = _KINDS.get((side, str(join.args.get("kind") or "").upper()))
+        if found is None or method not in ("", "NATURAL"):
+            words = " ".join(filter(None, (method, side, str(join.args.get("kind") or ""))))
+            raise refuse(self.source, join, f"{words.upper()} JOIN", "use JOIN ... ON")
+        self._only(join, frozenset({"this", "on", "using", "side", "kind", "method", "hint"}))
+        if isinstance(join.this, exp.Lateral):
+            return self._lateral_join(left, join, environment, found)
+        right = self.relation(join.this, environment, left)
+        on, using = join.args.get("on"), join.args.get("using")
+        if isinstance(on, exp.Boolean) and on.this:
+            on = None
+        left, right, same = self._around(join, left, right, found, side)
+        if found.shows_right:
+            self._check_aliases(join, left, right)
+        values: dict[int, Expression] = {}
+        subqueries = Subqueries(self.source, self._lower_query, environment)
+        if on is not None and found is not JoinKind.INNER:
+            left, right, values = self._with_subqueries(on, left, right, subqueries)
+        if side == "RIGHT":
+            pair = Join(right.node, left.node, (), (), same, found)
+        else:
+            pair = Join(left.node, right.node, (), (), same, found)
+        outer = left.outer or right.outer
+        both = Scope(pair, (*left.relations, *right.relations), left.first, outer)
+        names = None
+        if method == "NATURAL":
+            own = {f.written.lower() for f in right.star(None) or []}
+            names = [f.written for f in left.star(None) or [] if f.written.lower() in own]
+        elif using:
+            names = [part.name for part in using]
+        if names is not None:
+            return self._using(join, left, right, pair, names, side)
+        if on is not None and found is JoinKind.INNER:
+            return subqueries.where(both, on)
+        if on is not None:
+            # the condition may read both sides, whatever the join shows of them
+            seen = replace(both, node=replace(pair, condition=None, kind=JoinKind.INNER))
+            condition = ExpressionLowering(self.source, seen).lower(
+                on, lambda part: values.get(id(part))
+            )
+            both = replace(both, node=_on(pair, condition))
+        return both if found.shows_right else replace(left, node=both.node)
+
+    def _around(
+        self, join: Any, left: Scope, right: Scope, kind: JoinKind, side: str
+    ) -> tuple[Scope, Scope, Expression | None]:
+        """The two sides with columns of their own, and what equates the rows around where both have
+        them: a subquery of FROM that reads the query around brings them along."""
+        outer = left.outer or right.outer
+        if outer is not None and (kind is JoinKind.FULL or side == "RIGHT"):
+            raise refuse(
+                self.source,
+                join,
+                "this join of a subquery that reads the query around",
+                "use LEFT JOIN, or write the subquery without that",
+            )
+        if outer is not None and kind is not JoinKind.INNER:
+            left = left.inside(outer)
+        if left.outer is None or right.outer is None:
+            return *left.beside(right), None
+        places = [right.node.columns.index(column) for column in right.outer.columns]
+        columns = left.outer.columns
+        left, right = left.beside(right)
+        theirs = [right.node.columns[place] for place in places]
+        tests = [
+            Expression(f"`{a}` <=> `{b}`", (a, b)) for a, b in zip(columns, theirs, strict=True)
+        ]
+        return left, right, all_of(tests)
+
+    def _with_subqueries(
+        self, on: Any, left: Scope, right: Scope, subqueries: Subqueries
+    ) -> tuple[Scope, Scope, dict[int, Expression]]:
+        """The sides of an outer join, each with the values of the subqueries of ON that read it."""
+        values: dict[int, Expression] = {}
+        for query in subqueries_of(on):
+            name = fresh_name("_on", (*left.node.columns, *right.node.columns))
+            try:
+                left = subqueries.columns(left, {name: query})
+            except ProjectError:
+                try:
+                    right = subqueries.columns(right, {name: query})
+                except ProjectError:
+                    raise refuse(
+                        self.source,
+                        query,
+                        "a subquery in ON that reads both sides",
+                        "put it into a subquery of FROM",
+                    ) from None
+            values[id(query)] = Expression.column(name)
+        return left, right, values
+
+    def _lateral_join(
+        self, left: Scope, join: Any, environment: Environment, kind: JoinKind
+    ) -> Scope:
+        node, on = join.this, join.args.get("on")
+        is_true = on is None or (isinstance(on, exp.Boolean) and on.this)
+        if not is_true and kind is not JoinKind.INNER:
+            raise refuse(
+                self.source, on, "a condition of an outer LATERAL join", "put it into its WHERE"
+            )
+        if kind not in (JoinKind.INNER, JoinKind.LEFT):
+            raise refuse(self.source, join, "this join with LATERAL", "use JOIN or LEFT JOIN")
+        if isinstance(node.this, exp.Subquery):
+            scope = self._lateral_query(left, node, environment, kind)
+        else:
+            self._need_generator(node)
+            scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
+        if is_true:
+            return scope
+        return Subqueries(self.source, self._lower_query, environment).where(scope, on)
+
+    def _need_generator(self, node: Any) -> None:
+        if not is_generator(node.this):
+            raise refuse(
+                self.source, node, "this after LATERAL", "write a subquery or explode(...)"
+            )
+
+    def _check_aliases(self, join: Any, left: Scope, right: Scope) -> None:
+        taken = {one.alias for one in left.relations if one.alias}
+        for one in right.relations:
+            if one.alias in taken:
+                raise ProjectError(
+                    f"two relations of FROM are named {one.alias!r}",
+                    position=self.source.position_of(join),
+                    expected="a name of its own for each",
+                    found=one.alias or "",
+                    next_step=f"write `AS` and another name after the second {one.alias}",
+                )
+
+    def _using(
+        self, join: Any, left: Scope, right: Scope, pair: Join, names: Sequence[str], side: str
+    ) -> Scope:
+        """USING: equal columns, which `*` shows once and before the others.
+
+        The merged column is that of the side whose rows are all there; of a full join, whichever is
+        not null.
+        """
+        pairs: list[tuple[str, str]] = []
+        for name in names:
+            try:
+                pairs.append((left.resolve([name])[0], right.resolve([name])[0]))
+            except (NoSuchColumnError, AmbiguousError) as error:
+                raise column_error(self.source, join, error) from None
+        node: Node = pair
+        for a, b in pairs:
+            node = _on(node, Expression(f"`{a}` = `{b}`", (a, b)))
+        if not pair.kind.shows_right:
+            return replace(left, node=node)
+        hidden = {a if side == "RIGHT" else b for a, b in pairs}
+        merged = [b if side == "RIGHT" else a for a, b in pairs]
+        relations = _hiding((*left.relations, *right.relations), hidden)
+        if pair.kind is JoinKind.FULL:
+            hidden |= set(merged)
+            new = [fresh_name(f"{a}_merged", node.columns) for a in merged]
+            outputs = [Output(c, Expression.column(c)) for c in node.columns]
+            outputs += [
+                Output(name, Expression(f"coalesce(`{a}`, `{b}`)", (a, b)))
+                for name, (a, b) in zip(new, pairs, strict=True)
+            ]
+            node = Project(node, tuple(outputs))
+            fields = tuple(map(Field, names, new))
+            relations = (*_hiding(relations, hidden), Relation(None, fields))
+            merged = new
+        first = (*merged, *(column for column in left.first if column not in merged))
+        return Scope(node, relations, first)
+
+
+def _on(node: Node, condition: Expression) -> Node:
+    """A join under one more condition: a filter over an inner join, a part of ON for the others."""
+    if not isinstance(node, Join) or node.kind is JoinKind.INNER:
+        return Filter(node, condition)
+    if node.condition is None:
+        return replace(node, condition=condition)
+    both = f"({node.condition.text}) AND ({condition.text})"
+    references = dict.fromkeys((*node.condition.references, *condition.references))
+    return replace(node, condition=Expression(both, tuple(references)))
+
+
+def _hiding(relations: Sequence[Relation], hidden: set[str]) -> tuple[Relation, ...]:
+    return tuple(
+        Relation(
+            one.alias,
+            tuple(
+                Field(f.written, f.column, f.visible and f.column not in hidden) for f in one.fields
+            ),
+        )
+        for one in relations
+    )
+
+
+def _bare(node: Any) -> Any:
+    return node.this if isinstance(node, exp.Paren) else node

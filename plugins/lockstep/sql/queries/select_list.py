@@ -1,0 +1,223 @@
+"""The SELECT list: its items with their names, and what GROUP BY and ORDER BY name of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.names import closest
+from lockstep.sql.queries.functions import (
+    contains_aggregate,
+    function_name,
+    is_session,
+    is_window,
+    refuse,
+)
+from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
+
+__all__ = ["Item", "group_keys", "list_items", "listed", "own_name"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of the SELECT list: an expression, or (from `*`) a column.
+
+    `names` are those after AS: a function that makes rows can have several.
+    """
+
+    name: str
+    node: Any = None
+    column: str = ""
+    names: tuple[str, ...] = ()
+
+
+def list_items(source: SourceText, scope: Scope, select: Any) -> list[Item]:
+    """The items of a SELECT list, `*` as its columns. Raises ProjectError, NotSupported."""
+    items: list[Item] = []
+    for node in select.expressions:
+        star = (
+            node.this if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) else node
+        )
+        if isinstance(star, exp.Star):
+            alias = node.table.lower() if isinstance(node, exp.Column) else None
+            items += _star(source, scope, node, star, alias)
+        elif isinstance(node, exp.Alias):
+            items.append(Item(node.alias, node.this, names=(node.alias,)))
+        elif isinstance(node, exp.Aliases):
+            names = tuple(part.name for part in node.expressions)
+            items.append(Item(names[0], node.this, names=names))
+        else:
+            items.append(Item(own_name(node), node))
+    return items
+
+
+def _star(
+    source: SourceText, scope: Scope, node: Any, star: Any, alias: str | None
+) -> Iterator[Item]:
+    fields = scope.star(alias)
+    if fields is None:
+        known = [one.alias for one in scope.relations if one.alias]
+        raise ProjectError(
+            f"there is no relation {alias!r} in FROM",
+            position=source.position_of(node),
+            expected=f"one of {', '.join(closest(alias or '', known))}",
+            found=f"{alias}.*",
+        )
+    for part in ("replace", "rename", "ilike"):
+        if star.args.get(part):
+            raise refuse(source, node, f"* {part.upper()}", "name the columns")
+    excluded = {column.name.lower() for column in star.args.get("except_") or []}
+    unknown = excluded - {field.written.lower() for field in fields}
+    if unknown:
+        raise ProjectError(
+            f"there is no column {sorted(unknown)[0]!r} to leave out",
+            position=source.position_of(node),
+            expected=f"one of {', '.join(field.written for field in fields)}",
+            found=sorted(unknown)[0],
+        )
+    for field in fields:
+        if field.written.lower() not in excluded:
+            yield Item(field.written, column=field.column)
+
+
+def own_name(node: Any) -> str:
+    """The name that Spark gives to an item without AS; '' where it makes one up that is no name.
+
+    Of a call over columns and literals that is the call itself: `sum(x)`, `count(1)`.
+    """
+    if isinstance(node, exp.Column):
+        return str(node.name)
+    if isinstance(node, exp.Dot):
+        return str(node.expression.name)
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column):
+        return str(node.this.name)
+    if is_window(node) or is_session(node):
+        return function_name(node)
+    name = function_name(node)
+    arguments = [_argument_name(one) for one in node.expressions] if name else []
+    return f"{name}({', '.join(arguments)})" if name and all(arguments) else ""
+
+
+def _argument_name(node: Any) -> str:
+    """An argument as Spark writes it in a column's name."""
+    match node:
+        case exp.Star():
+            return "1"
+        case exp.Column():
+            return str(node.name)
+        case exp.Literal():
+            return str(node.name)
+        case exp.Distinct():
+            return "DISTINCT " + ", ".join(map(_argument_name, node.expressions))
+        case _:
+            return own_name(node)
+
+
+def listed(source: SourceText, node: Any, items: Sequence[Item], clause: str) -> Item | None:
+    """The item that a number in GROUP BY or ORDER BY means; None where it is no number."""
+    if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()):
+        return None
+    place = int(node.name)
+    if not 1 <= place <= len(items):
+        raise ProjectError(
+            f"{clause} {place} names no item of the SELECT list",
+            position=source.position_of(node),
+            expected=f"a number from 1 to {len(items)}",
+            found=node.name,
+        )
+    return items[place - 1]
+
+
+def group_keys(
+    source: SourceText, scope: Scope, select: Any, items: Sequence[Item]
+) -> tuple[list[Any], list[list[Any]]]:
+    """GROUP BY: its keys, each an expression or the name of a column, and its grouping sets.
+
+    Without GROUPING SETS, CUBE and ROLLUP there are no sets. Ordinals, aliases and ALL are looked up
+    in the list.
+    """
+    group = select.args.get("group")
+    if group is None:
+        return [], []
+    if group.args.get("all"):
+        every = [
+            item.node if item.node is not None else item.column
+            for item in items
+            if item.node is None or not contains_aggregate(item.node)
+        ]
+        return every, []
+
+    def key(node: Any) -> Any:
+        return _group_key(source, scope, node, items)
+
+    alternatives: list[list[list[Any]]] = []
+    plain = list(group.expressions)
+    # Hive's way: the keys, then WITH ROLLUP, WITH CUBE or GROUPING SETS over them
+    behind = [
+        one for part in ("grouping_sets", "cube", "rollup") for one in group.args.get(part) or []
+    ]
+    written = behind or plain
+    for node in written:
+        match node:
+            case exp.GroupingSets():
+                alternatives.append([[*map(key, _members(one))] for one in _sets(node)])
+            case exp.Rollup():
+                parts = [[*map(key, _members(one))] for one in node.expressions or plain]
+                alternatives.append([_flat(parts[:end]) for end in range(len(parts), -1, -1)])
+            case exp.Cube():
+                parts = [[*map(key, _members(one))] for one in node.expressions or plain]
+                kept = (
+                    [part for bit, part in enumerate(parts) if not mask >> bit & 1]
+                    for mask in range(1 << len(parts))
+                )
+                alternatives.append([_flat(some) for some in kept])
+            case _:
+                alternatives.append([[key(one)] for one in (node,)])
+    if all(len(sets) == 1 for sets in alternatives):
+        return [one for sets in alternatives for one in sets[0]], []
+    combined: list[list[Any]] = [[]]
+    for sets in alternatives:
+        combined = [[*before, *one] for before in combined for one in sets]
+    # all keys, in the order in which they were written
+    return [one for sets in alternatives for keys in sets for one in keys], combined
+
+
+def _flat(parts: Sequence[list[Any]]) -> list[Any]:
+    return [key for part in parts for key in part]
+
+
+def _sets(node: Any) -> Iterator[Any]:
+    """The sets of GROUPING SETS; those inside it may be nested."""
+    for one in node.expressions:
+        if isinstance(one, exp.GroupingSets):
+            yield from _sets(one)
+        else:
+            yield one
+
+
+def _members(node: Any) -> list[Any]:
+    """The keys of one set: (a, b), (a) or a."""
+    if isinstance(node, exp.Tuple):
+        return list(node.expressions)
+    return [node.this if isinstance(node, exp.Paren) else node]
+
+
+def _group_key(source: SourceText, scope: Scope, node: Any, items: Sequence[Item]) -> Any:
+    item = listed(source, node, items, "GROUP BY")
+    if item is not None:
+        return item.node if item.node is not None else item.column
+    if isinstance(node, exp.Column) and len(identifier_parts(node)) == 1:
+        try:
+            scope.resolve([node.name])
+        except NoSuchColumnError:
+            for one in items:
+                if one.node is not None and one.name.lower() == node.name.lower():
+                    return one.node
+        except AmbiguousError:
+            return node  # said where the key is lowered
+    return node

@@ -1,0 +1,132 @@
+"""A SELECT list over one relation: rows as they are, or groups. Windows and generated rows go on top.
+
+`lower` says what an expression is over that relation; here it is told what stands for window
+functions, and the names that items give are remembered for the items after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.plans.nodes import Expression, Generate, Node, SortKey
+from lockstep.sql.queries.functions import GENERATORS, function_name, is_generator
+from lockstep.sql.queries.select_list import Item, listed
+from lockstep.sql.queries.windows import Windows
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
+
+__all__ = ["Special", "Stage", "generated_names"]
+
+Special = Callable[[Any], Expression | None]
+Lower = Callable[[Any, str, Special], Expression]
+
+
+class Stage:
+    """`outputs` first, then conditions and order in any turn, then `build`."""
+
+    def __init__(
+        self,
+        source: SourceText,
+        items: Sequence[Item],
+        lower: Lower,
+        aliases: dict[str, Expression],
+        named_windows: Mapping[str, Any],
+    ) -> None:
+        self.source = source
+        self.names: list[str] = []
+        self._items = items
+        self._places: list[int] = []
+        self._lower = lower
+        self._aliases = aliases
+        self._windows = Windows(source, named_windows, lambda node: lower(node, "", lambda _: None))
+        self._generated: list[tuple[Expression, tuple[str, ...]]] = []
+
+    def outputs(self) -> list[Expression]:
+        """The items of the list; `names` are then theirs."""
+        found: list[Expression] = []
+        for item in self._items:
+            self._places.append(len(found))
+            if is_generator(item.node):
+                columns = self._generate(item)
+            else:
+                columns = [(item.name, self._lower(item.node, item.column, self._over))]
+            for name, expression in columns:
+                self.names.append(name)
+                found.append(expression)
+                self._aliases.setdefault(name.lower(), expression)
+        return found
+
+    def condition(self, node: Any) -> Expression | None:
+        """HAVING or QUALIFY; None where there is none."""
+        return None if node is None else self._lower(node, "", self._over)
+
+    def order(self, keys: Sequence[Any], outputs: Sequence[Expression]) -> list[SortKey]:
+        """ORDER BY: numbers and names of the list mean its items before all else."""
+        found: list[SortKey] = []
+        for key in keys:
+            expression = self._sorted_by(key.this, outputs)
+            found.append(
+                SortKey(expression, bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
+            )
+        return found
+
+    def build(self, node: Node, carried: tuple[str, ...]) -> Node:
+        """The relation that outputs, conditions and order are expressions over."""
+        node = self._windows.build(node, carried)
+        for generator, names in self._generated:
+            node = Generate(node, generator, names)
+        return node
+
+    def _over(self, part: Any) -> Expression | None:
+        return self._windows.add(part) if isinstance(part, exp.Window) else None
+
+    def _sorted_by(self, node: Any, outputs: Sequence[Expression]) -> Expression:
+        item = listed(self.source, node, self._items, "ORDER BY")
+        if item is not None:
+            return outputs[self._places[self._items.index(item)]]
+        if isinstance(node, exp.Column) and len(identifier_parts(node)) == 1:
+            for name, output in zip(self.names, outputs, strict=True):
+                if name.lower() == node.name.lower():
+                    return output
+        return self._lower(node, "", self._over)
+
+    def _generate(self, item: Item) -> list[tuple[str, Expression]]:
+        if self._generated:
+            raise ProjectError(
+                "a SELECT list has two functions that make rows",
+                position=self.source.position_of(item.node),
+                expected="one; Spark does not say in which order two would be taken",
+                found=self.source.words_of(item.node),
+                next_step="write LATERAL VIEW for one of them",
+            )
+        name = function_name(item.node)
+        arguments = [self._lower(one, "", self._over) for one in item.node.expressions]
+        text = f"{name}({', '.join(one.text for one in arguments)})"
+        references = dict.fromkeys(ref for one in arguments for ref in one.references)
+        written = generated_names(self.source, item.node, item.names)
+        columns = tuple(f"_made{place}" for place in range(len(written)))
+        self._generated.append((Expression(text, tuple(references)), columns))
+        return [
+            (name, Expression.column(column)) for name, column in zip(written, columns, strict=True)
+        ]
+
+
+def generated_names(source: SourceText, node: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of what a function makes: those written, else Spark's own.
+
+    Raises ProjectError where the number of columns depends on the argument's type.
+    """
+    own = GENERATORS[function_name(node)]
+    if function_name(node) == "json_tuple" and not names:
+        own = tuple(f"c{place}" for place in range(len(node.expressions) - 1))
+    if not names and not own:
+        raise ProjectError(
+            f"the columns of {function_name(node)} have no names",
+            position=source.position_of(node),
+            expected=f"{function_name(node)}(...) AS (a, b, ...), a name for each column",
+            found=source.words_of(node),
+        )
+    return tuple(names) or own

@@ -1,0 +1,1 @@
+"""Project files as text: the spec, statements with their places, and the syntax of queries."""

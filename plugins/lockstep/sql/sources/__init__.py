@@ -1,0 +1,1 @@
+"""What declarations of sources say: their options, and how records are laid out."""
