@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +26,6 @@ __all__ = [
     "WEIGHT",
     "absolute_steps",
     "columns_of",
-    "computed",
     "consolidate",
     "merge_steps",
     "only_keys",
@@ -64,18 +62,6 @@ def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
         .where(f"{WEIGHT} <> 0")
         .select(*columns_of([*names, WEIGHT, STEP]))
     )
-
-
-def computed(delta: DataFrame) -> DataFrame:
-    """The rows, computed now and held by the server until nobody refers to them: a plan that begins
-    here does not know how they came about."""
-    found = delta.localCheckpoint(eager=True)
-    if found.sparkSession is not delta.sparkSession:
-        # A Connect client gives the rows to the session that was made last (4.1.3,
-        # `proto_to_remote_cached_dataframe`), and the server finds them in their own alone.
-        session: Any = delta.sparkSession
-        found = session._create_remote_dataframe(found._plan._relation_id)
-    return found
 
 
 def step_before() -> Column:

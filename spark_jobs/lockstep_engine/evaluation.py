@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
 from lockstep.sql.plans.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
+from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     FIRST,
     STEP,
     WEIGHT,
     columns_of,
-    computed,
     consolidate,
     quoted,
 )

@@ -1,11 +1,13 @@
-"""Rows that are computed now belong to the session that asked for them, whatever others there are."""
+"""Rows that are computed now: in the session that asked for them, and of plans of any depth."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lockstep_engine.deltas import computed
+from lockstep_engine.computed import computed
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +21,12 @@ def test_with_a_later_session(spark: SparkSession, spark_server: object) -> None
         assert sorted(row.a for row in rows.where("a > 0").collect()) == [2, 4]
     finally:
         later.stop()
+
+
+def test_of_a_deep_plan(spark: SparkSession) -> None:
+    rows = spark.range(2)
+    for _ in range(120):
+        rows = rows.select("id")
+    kept = computed(rows)
+    gc.collect()
+    assert kept.count() == 2
