@@ -60,6 +60,8 @@ SUBQUERIES = {
     "scalar in the list": "SELECT a, (SELECT max(d) FROM u) AS top FROM t",
     "scalar, correlated": "SELECT a, b FROM t WHERE b > (SELECT min(d) FROM u WHERE u.a = t.a)",
     "count, correlated": "SELECT a, (SELECT count(*) FROM u WHERE u.a = t.a) AS n FROM t",
+    "count having, correlated": "SELECT a, (SELECT count(*) FROM u WHERE u.a = t.a "
+    "HAVING count(*) <= 1) AS n FROM t",
     "coalesce, correlated": "SELECT a, (SELECT coalesce(sum(d), -1) FROM u WHERE u.a = t.a) AS n FROM t",
     "scalar by less": "SELECT a, (SELECT sum(d) FROM u WHERE u.d < t.b) AS n FROM t",
     "scalar of one row": "SELECT a, (SELECT d FROM (SELECT a AS k, max(d) AS d FROM u GROUP BY a) q "

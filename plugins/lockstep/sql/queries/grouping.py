@@ -113,6 +113,11 @@ class Grouping:
         """True where every row (of one row around) is in one group, which is there even if empty."""
         return len(self._keys) == len(self._carried) and not self._sets
 
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The columns of the aggregates."""
+        return tuple(call.name for call in self._calls)
+
     def over_nothing(self, outputs: Sequence[Expression]) -> tuple[Expression, ...]:
         """Each output where there is no row to aggregate."""
         values = {call.name: Expression(_of_nothing(call)) for call in self._calls}

@@ -14,11 +14,11 @@ from lockstep.sql.queries.functions import contains_aggregate, is_aggregate, ref
 from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
-from lockstep.sql.queries.scope import Lowered, Scope
+from lockstep.sql.queries.scope import Lowered, Outer, Scope
 from lockstep.sql.queries.select_list import Item, group_keys, list_items
 from lockstep.sql.queries.sessions import Sessions
 from lockstep.sql.queries.stage import Special, Stage
-from lockstep.sql.queries.subqueries import Subqueries, is_subquery, subqueries_of
+from lockstep.sql.queries.subqueries import Subqueries, completed, is_subquery, subqueries_of
 from lockstep.sql.queries.time_windows import TimeWindows
 from lockstep.sql.reading.syntax import SourceText
 
@@ -98,12 +98,24 @@ class SelectLowering:
         if later:
             node = self._subqueries.columns(grouping.scope_above(node), later).node
         if having is not None:
+            if grouping.has_no_keys and self.scope.outer is not None:
+                node = self._complete(grouping, node, self.scope.outer)
             node = Filter(node, having)
         lowered = self._ended(stage, node, outputs, qualify, order)
         if not (grouping.has_no_keys and having is None and qualify is None and not later):
             return lowered
         limited = any(self.select.args.get(name) for name in ("limit", "offset"))
         return lowered if limited else replace(lowered, over_nothing=grouping.over_nothing(outputs))
+
+    def _complete(self, grouping: Grouping, node: Node, outer: Outer) -> Node:
+        """The one group of each row around, also where it is empty: HAVING is asked of it as well."""
+        calls = grouping.calls
+        if not calls:
+            return node
+        columns = (*calls, *self.scope.carried)
+        shown = Project(node, tuple(Output(c, Expression.column(c)) for c in columns))
+        nothing = grouping.over_nothing([Expression.column(call) for call in calls])
+        return completed(Lowered(shown, calls, self.scope.carried, nothing), outer).node
 
     def _ended(
         self,
