@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable
 
-__all__ = ["closest", "fresh_name"]
+__all__ = ["closest", "fresh_name", "fresh_names"]
 
 
 def fresh_name(wanted: str, taken: Collection[str]) -> str:
@@ -15,6 +15,15 @@ def fresh_name(wanted: str, taken: Collection[str]) -> str:
         number += 1
         name = f"{wanted}_{number}"
     return name
+
+
+def fresh_names(wanted: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """A name of its own for each of those wanted, beside each other and those taken."""
+    used, found = set(taken), []
+    for name in wanted:
+        found.append(fresh_name(name, used))
+        used.add(found[-1])
+    return found
 
 
 def closest(name: str, among: Iterable[str], limit: int = 8) -> list[str]:

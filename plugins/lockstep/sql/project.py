@@ -7,7 +7,6 @@ itself is refused with the chain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import (
@@ -19,11 +18,11 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.names import closest
 from lockstep.sql.plans.expansion import expand
-from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Expression, Node, Output, Scan, Upsert
-from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Node, Scan, Upsert
 from lockstep.sql.plans.rewrites import rewrite, tidy
-from lockstep.sql.plans.sharing import has_state, with_inputs
-from lockstep.sql.queries.parse import Environment, lower_query, output_position, rename_columns
+from lockstep.sql.plans.sharing import fill_shared, has_state
+from lockstep.sql.queries.parse import Environment, lower_query, output_position
+from lockstep.sql.queries.relations import rename_columns
 from lockstep.sql.queries.scope import Lowered
 from lockstep.sql.reading.spec import SQL_SUFFIX, parse_spec, read_project_files
 from lockstep.sql.reading.statements import (
@@ -217,17 +216,17 @@ class _Views(Mapping[str, Lowered]):
         if view.columns:
             lowered = rename_columns(view.source, view.query, view.columns, lowered)
         _check_columns(view, lowered)
-        plan = _fill(tidy(expand(rewrite(lowered.node))), self._plans)
-        self._plans[name] = plan
+        plan = fill_shared(tidy(expand(rewrite(lowered.node))), self._plans)
+        self._plans[_leaf(name)] = plan
         if view.published and has_state(plan):
-            return Lowered(Scan(f"view {name}", lowered.node.columns), lowered.written)
+            return Lowered(Scan(_leaf(name), lowered.node.columns), lowered.written)
         return lowered
 
     def view(self, name: str) -> View:
         lowered, statement = self[name], self.statements[name]
         return View(
             name=statement.name,
-            plan=self._plans[name],
+            plan=self._plans[_leaf(statement.name.lower())],
             columns=lowered.written,
             published=statement.published,
             sql=statement.sql,
@@ -240,6 +239,11 @@ def _source_node(source: SourceTable) -> Node:
     if keys:
         return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS)), keys)
     return Scan(source.name, columns)
+
+
+def _leaf(view: str) -> str:
+    """The leaf that stands for a view: no source can be called so."""
+    return f"view {view}"
 
 
 def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
@@ -269,28 +273,3 @@ def _check_columns(view: ViewStatement, lowered: Lowered) -> None:
                 next_step="give it another name with AS",
             )
         seen.add(written.lower())
-
-
-def _fill(node: Node, plans: Mapping[str, Node]) -> Node:
-    """Put the plans of views in for the leaves that stand for them."""
-    leaf = _view_leaf(node)
-    if leaf is not None:
-        plan = plans[leaf]
-        return plan if plan.columns == node.columns else _pick(plan, node.columns)
-    inputs = tuple(
-        plans[name]
-        if isinstance(node, Projection) and (name := _view_leaf(child))
-        else _fill(child, plans)
-        for child in node.inputs
-    )
-    return with_inputs(node, inputs)
-
-
-def _view_leaf(node: Any) -> str | None:
-    if isinstance(node, Scan) and node.source.startswith("view "):
-        return node.source.removeprefix("view ")
-    return None
-
-
-def _pick(node: Node, columns: tuple[str, ...]) -> Node:
-    return Projection(node, tuple(Output(name, Expression.column(name)) for name in columns))

@@ -8,10 +8,11 @@ circuit has: nothing else has to be maintained, and what is shared is kept once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from lockstep.sql.names import fresh_name
+from lockstep.sql.names import fresh_names
+from lockstep.sql.plans.columns import only, renamed
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Expression,
@@ -58,21 +59,16 @@ def _without_match(node: Join) -> Node:
 def _with_match(node: Join) -> Node:
     """The left rows that have a match, each as often as it is there."""
     by, matches = _matches(node)
-    names = dict(
-        zip(matches.columns, _names_beside(matches.columns, node.left.columns), strict=True)
-    )
-    renamed = Project(
-        matches, tuple(Output(new, Expression.column(old)) for old, new in names.items())
-    )
-    keys = tuple(names[column] for column in matches.columns[: len(by)])
+    names = _match_names(matches.columns, node.left.columns)
+    keys = tuple(names[: len(by)])
     if not by:
         null_safe: tuple[bool, ...] = ()
     elif node.condition is None:
         null_safe = node.null_safe
     else:
         null_safe = (True,) * len(by)
-    joined = Join(node.left, renamed, by, keys, null_safe=null_safe)
-    return _columns_of(joined, node.left.columns)
+    beside = renamed(matches, dict(zip(matches.columns, names, strict=True)))
+    return only(Join(node.left, beside, by, keys, null_safe=null_safe), node.left.columns)
 
 
 def _matches(node: Join) -> tuple[tuple[str, ...], Node]:
@@ -91,7 +87,7 @@ def _matches(node: Join) -> tuple[tuple[str, ...], Node]:
                 # null has no match: it need not be remembered
                 listed = Filter(listed, Expression(f"`{right}` IS NOT NULL", (right,)))
         # a column that is equated twice is two columns here
-        names = _names_beside(node.right_keys, ())
+        names = _match_names(node.right_keys)
         outputs = map(Output, names, map(Expression.column, node.right_keys))
         return node.left_keys, _distinct(Project(listed, tuple(outputs)))
     condition = set(node.condition.references)
@@ -103,11 +99,15 @@ def _matches(node: Join) -> tuple[tuple[str, ...], Node]:
     theirs = tuple(c for c in node.right.columns if c in condition or c in node.right_keys)
     pairs = replace(
         node,
-        left=_columns_of(node.left, by),
-        right=_columns_of(node.right, theirs),
+        left=only(node.left, by),
+        right=only(node.right, theirs),
         kind=JoinKind.INNER,
     )
-    return by, _distinct(_columns_of(pairs, by))
+    return by, _distinct(only(pairs, by))
+
+
+def _match_names(columns: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    return fresh_names((f"_match_{column.lstrip('_')}" for column in columns), taken)
 
 
 def _distinct(node: Node) -> Node:
@@ -143,18 +143,3 @@ def _beside_nulls(node: Node, columns: tuple[str, ...]) -> Node:
             for c in columns
         ),
     )
-
-
-def _names_beside(names: tuple[str, ...], taken: tuple[str, ...]) -> list[str]:
-    used = set(taken)
-    found = []
-    for name in names:
-        found.append(fresh_name(f"_match_{name.lstrip('_')}", used))
-        used.add(found[-1])
-    return found
-
-
-def _columns_of(node: Node, columns: tuple[str, ...]) -> Node:
-    if node.columns == columns:
-        return node
-    return Project(node, tuple(Output(name, Expression.column(name)) for name in columns))

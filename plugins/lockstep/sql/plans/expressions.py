@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
-from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.syntax import SourceText, without_parentheses
 
 __all__ = [
     "all_of",
@@ -85,12 +85,23 @@ def _from_text(text: str) -> Expression:
     return Expression(text, tuple(occurrences(found)))
 
 
+def _parsed(expression: Expression) -> tuple[SourceText, Any]:
+    """The expression's text and syntax, without parentheses around it."""
+    source = SourceText("", expression.text)
+    return source, without_parentheses(source.parse(source.tokens, "an expression"))
+
+
+def _part(source: SourceText, node: Any) -> Expression:
+    """A part of an expression in its own words."""
+    return _from_text(source.render(node, lambda _: None))
+
+
 @lru_cache(maxsize=4096)
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
     """The parts of an AND at the top, from left to right; the expression itself if it is none."""
-    source = SourceText("", expression.text)
+    source, node = _parsed(expression)
     parts: list[Expression] = []
-    pending = [source.parse(source.tokens, "an expression")]
+    pending = [node]
     while pending:
         node = pending.pop()
         if isinstance(node, exp.And):
@@ -98,40 +109,34 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
         elif isinstance(node, exp.Paren):
             pending.append(node.this)
         else:
-            parts.append(_from_text(source.render(node, lambda _: None)))
+            parts.append(_part(source, node))
     return tuple(parts) if len(parts) > 1 else (expression,)
 
 
 @lru_cache(maxsize=4096)
 def equality(expression: Expression) -> tuple[Expression, Expression, bool] | None:
     """The two sides of `a = b` or `a <=> b`, and whether null equals null; None for anything else."""
-    source = SourceText("", expression.text)
-    node = _without_parentheses(source.parse(source.tokens, "an expression"))
+    source, node = _parsed(expression)
     if type(node) not in (exp.EQ, exp.NullSafeEQ):
         return None
-    sides = map(_without_parentheses, (node.this, node.expression))
-    left, right = (source.render(side, lambda _: None) for side in sides)
-    return _from_text(left), _from_text(right), type(node) is exp.NullSafeEQ
-
-
-def _without_parentheses(node: Any) -> Any:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
+    left, right = (
+        _part(source, without_parentheses(side)) for side in (node.this, node.expression)
+    )
+    return left, right, type(node) is exp.NullSafeEQ
 
 
 @lru_cache(maxsize=4096)
 def disjuncts(expression: Expression) -> tuple[tuple[Expression, ...], ...]:
     """The parts of an OR at the top, each as the parts of an AND; one part where it is no OR."""
-    source = SourceText("", expression.text)
+    source, node = _parsed(expression)
     parts: list[tuple[Expression, ...]] = []
-    pending = [_without_parentheses(source.parse(source.tokens, "an expression"))]
+    pending = [node]
     while pending:
-        node = _without_parentheses(pending.pop())
+        node = without_parentheses(pending.pop())
         if isinstance(node, exp.Or):
             pending += [node.expression, node.this]
         else:
-            parts.append(conjuncts(_from_text(source.render(node, lambda _: None))))
+            parts.append(conjuncts(_part(source, node)))
     return tuple(parts)
 
 
@@ -178,25 +183,23 @@ def _is_strict(node: Any) -> bool:
 @lru_cache(maxsize=4096)
 def is_null(expression: Expression) -> bool:
     """True for an expression that reads nothing and is null: `0.2 * NULL`."""
-    source = SourceText("", expression.text)
-    node = source.parse(source.tokens, "an expression")
+    _, node = _parsed(expression)
     return _is_strict(node) and node.find(exp.Null) is not None
 
 
 @lru_cache(maxsize=4096)
 def rejects_nulls(expression: Expression) -> frozenset[str]:
     """Columns that are not null in any row for which the condition is true."""
-    source = SourceText("", expression.text)
-    node = _without_parentheses(source.parse(source.tokens, "an expression"))
-    if isinstance(node, exp.Not) and isinstance(_without_parentheses(node.this), exp.Is):
-        parts = [_without_parentheses(node.this).this]
+    source, node = _parsed(expression)
+    if isinstance(node, exp.Not) and isinstance(without_parentheses(node.this), exp.Is):
+        parts = [without_parentheses(node.this).this]
     elif isinstance(node, _COMPARISONS):
         parts = [part for part in node.args.values() if isinstance(part, exp.Expr)]
     elif isinstance(node, exp.Column):
         parts = [node]
     else:
         return frozenset()
-    read = (_from_text(source.render(part, lambda _: None)) for part in parts if _is_strict(part))
+    read = (_part(source, part) for part in parts if _is_strict(part))
     return frozenset(name for one in read for name in one.references)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
+from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.expressions import all_of, conjuncts, equality, rejects_nulls, substitute
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -57,7 +58,7 @@ def outer_to_inner(node: Node) -> Node:
         case JoinKind.FULL if needs_left:
             return Filter(replace(join, kind=JoinKind.LEFT), node.predicate)
         case JoinKind.FULL if needs_right:
-            kept = _columns_of(join.mirrored(JoinKind.LEFT), join.columns)
+            kept = only(join.mirrored(JoinKind.LEFT), join.columns)
             return Filter(kept, node.predicate)
         case _:
             return node
@@ -91,7 +92,7 @@ def equality_to_join_key(node: Node) -> Node:
     keyed = _keyed(node.input, node.predicate)
     if keyed is None:
         return node
-    return keyed if keyed.columns == node.columns else _columns_of(keyed, node.columns)
+    return only(keyed, node.columns)
 
 
 def condition_to_join_keys(node: Node) -> Node:
@@ -103,7 +104,7 @@ def condition_to_join_keys(node: Node) -> Node:
         rest = parts[:place] + parts[place + 1 :]
         keyed = _keyed(replace(node, condition=all_of(rest) if rest else None), part)
         if keyed is not None:
-            return keyed if keyed.columns == node.columns else _columns_of(keyed, node.columns)
+            return only(keyed, node.columns)
     return node
 
 
@@ -172,7 +173,7 @@ def connect_cross_joins(node: Node) -> Node:
     # those of `far` equate a column of `second` with one of c, which `joined` now has
     again = Join(joined, second, (), (), outer.condition)
     again = _with_keys(again, [(b, a, same) for a, b, same in far])
-    return _columns_of(again, node.columns)
+    return only(again, node.columns)
 
 
 def distinct_below_semi(node: Node) -> Node:
@@ -213,10 +214,6 @@ def _with_keys(join: Join, keys: list[tuple[str, str, bool]]) -> Join:
     return replace(join, left_keys=left, right_keys=right, null_safe=null_safe)
 
 
-def _columns_of(node: Node, columns: tuple[str, ...]) -> Project:
-    return Project(node, tuple(Output(name, Expression.column(name)) for name in columns))
-
-
 def _keyed(join: Join, predicate: Expression) -> Join | None:
     """The join with an equality as one more key; None where it equates no two sides."""
     sides = equality(predicate)
@@ -250,5 +247,4 @@ def _with_column(node: Node, expression: Expression, taken: set[str]) -> tuple[N
             if same is not None and same == output.expression:
                 return node, output.name
     name = next(name for name in map("_key{}".format, count()) if name not in taken)
-    kept = (Output(column, Expression.column(column)) for column in node.columns)
-    return Project(node, (*kept, Output(name, expression))), name
+    return Project(node, (*as_they_are(node.columns), Output(name, expression))), name

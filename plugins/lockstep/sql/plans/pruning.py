@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import (
     Aggregate,
-    Expression,
     Filter,
     Generate,
     Join,
     Node,
-    Output,
     Project,
     Scan,
     TimeWindow,
@@ -38,10 +37,7 @@ def prune(node: Node) -> Node:
 def _exactly(node: Node, needed: Iterable[str]) -> Node:
     """The node with exactly the needed columns, in the node's order, from pruned inputs."""
     wanted = _wanted(node, needed)
-    smaller = _with_pruned_inputs(node, wanted)
-    if smaller.columns == wanted:
-        return smaller
-    return Project(smaller, tuple(Output(name, Expression.column(name)) for name in wanted))
+    return only(_with_pruned_inputs(node, wanted), wanted)
 
 
 def _at_least(node: Node, needed: Iterable[str]) -> Node:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.expressions import (
     all_of,
     common_part,
@@ -57,8 +58,7 @@ def rewrite(node: Node) -> Node:
     top = pieces[0] = _rewritten(top)
     for name, definition in reversed(shared.items()):
         wanted = read_columns(pieces, name)
-        kept = (Output(c, Expression.column(c)) for c in definition.columns if c in wanted)
-        done[name] = _rewritten(Project(definition, tuple(kept)))
+        done[name] = _rewritten(only(definition, (c for c in definition.columns if c in wanted)))
         pieces.append(done[name])
     return tidy(fill_shared(top, done))
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import (
     Aggregate,
-    Expression,
     Join,
     Node,
-    Output,
     Project,
     Scan,
     UnionAll,
@@ -83,10 +82,16 @@ def read_columns(pieces: Iterable[Node], leaf: str) -> frozenset[str]:
 
 
 def fill_shared(node: Node, shared: Mapping[str, Node]) -> Node:
-    """The plan with the relations in the place of their leaves."""
+    """The plan with the relations in the place of their leaves. A projection reads a relation whole,
+    as it chooses its columns itself."""
+
+    def whole(one: Node) -> Node:
+        if isinstance(one, Scan) and one.source in shared:
+            return fill_shared(shared[one.source], shared)
+        return fill_shared(one, shared)
+
     if isinstance(node, Scan) and node.source in shared:
-        whole = fill_shared(shared[node.source], shared)
-        if whole.columns == node.columns:
-            return whole
-        return Project(whole, tuple(Output(c, Expression.column(c)) for c in node.columns))
+        return only(whole(node), node.columns)
+    if isinstance(node, Project):
+        return with_inputs(node, (whole(node.input),))
     return with_inputs(node, tuple(fill_shared(child, shared) for child in node.inputs))

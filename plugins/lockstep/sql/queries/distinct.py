@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import only, renamed
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -72,7 +73,7 @@ def grouped(below: Node, keys: tuple[str, ...], calls: Sequence[GroupedCall]) ->
     ]
     if plain:
         parts.insert(0, Aggregate(below, keys, tuple(call.call for call in plain)))
-    return _columns(_on_keys(parts, keys), (*keys, *(call.name for call in calls)))
+    return only(_on_keys(parts, keys), (*keys, *(call.name for call in calls)))
 
 
 def _can_be_merged(call: GroupedCall) -> bool:
@@ -123,15 +124,11 @@ def _on_keys(parts: list[Node], keys: tuple[str, ...]) -> Node:
     node = parts[0]
     for place, part in enumerate(parts[1:]):
         names = {key: fresh_name(f"_same{place}_{key}", node.columns) for key in keys}
-        right = Project(
-            part,
-            tuple(Output(names.get(name, name), Expression.column(name)) for name in part.columns),
-        )
         node = Join(
-            node, right, keys, tuple(names[key] for key in keys), null_safe=(True,) * len(keys)
+            node,
+            renamed(part, names),
+            keys,
+            tuple(names[key] for key in keys),
+            null_safe=(True,) * len(keys),
         )
     return node
-
-
-def _columns(node: Node, names: Sequence[str]) -> Node:
-    return Project(node, tuple(Output(name, Expression.column(name)) for name in names))

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.expressions import substitute
 from lockstep.sql.plans.nodes import (
     AggregateFunction,
@@ -151,7 +152,7 @@ class Grouping:
             Output(key, Expression.column(key) if key in used else Expression("NULL"))
             for key in keys
         ]
-        outputs += [Output(c.name, Expression.column(c.name)) for c in self._calls]
+        outputs += as_they_are(self.calls)
         left_out = [int(key not in used) for key in self._set_keys()]
         number = sum(bit << place for place, bit in enumerate(reversed(left_out)))
         outputs.append(Output(_GROUPING_ID, Expression(f"{number}L")))

@@ -12,12 +12,11 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
+from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import (
     Expression,
     Filter,
     Node,
-    Output,
-    Project,
     SortKey,
     Window,
     WindowCall,
@@ -76,7 +75,7 @@ def limited(
     if limit.count is not None:
         tests.append(f"`{_ROW}` <= {limit.offset + limit.count}")
     kept = Filter(numbered, Expression(" AND ".join(tests), (_ROW,)))
-    return Project(kept, tuple(Output(name, Expression.column(name)) for name in columns))
+    return only(kept, columns)
 
 
 def _any_order(node: Node) -> tuple[SortKey, ...]:

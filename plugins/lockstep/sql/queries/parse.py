@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import Position, ProjectError
+from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -24,20 +25,19 @@ from lockstep.sql.plans.nodes import (
     Project,
     SortKey,
     UnionAll,
-    Values,
     Weigh,
 )
 from lockstep.sql.queries.functions import refuse
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
-from lockstep.sql.queries.relations import Relations
+from lockstep.sql.queries.relations import ONE_ROW, Relations
 from lockstep.sql.queries.scope import Environment, Lowered, Scope
 from lockstep.sql.queries.select_list import Item, listed, own_name
 from lockstep.sql.queries.selecting import SelectLowering
 from lockstep.sql.queries.subqueries import Subqueries
 from lockstep.sql.reading.syntax import SourceText
 
-__all__ = ["Environment", "lower_query", "output_position", "rename_columns"]
+__all__ = ["Environment", "lower_query", "output_position"]
 
 
 def lower_query(source: SourceText, query: Any, environment: Environment) -> Lowered:
@@ -61,13 +61,12 @@ _INSTEAD = {
     "sample": ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`"),
     "version": ("time travel", "name the table only"),
 }
-_ONE_ROW = Values(("_one",), ((Expression("1"),),))
 
 
 class _Queries:
     def __init__(self, source: SourceText) -> None:
         self.source = source
-        self._relations = Relations(source, self.query, self.only, rename_columns)
+        self._relations = Relations(source, self.query, self.only)
 
     def query(self, query: Any, environment: Environment) -> Lowered:
         match query:
@@ -116,20 +115,16 @@ class _Queries:
         for cte in clause.expressions:
             # a common table expression is a relation by itself: it reads nothing around it
             lowered = self.query(cte.this, replace(environment, outer=None))
-            alias = cte.args.get("alias")
-            columns = alias.args.get("columns") if alias is not None else None
-            if columns:
-                names = tuple(column.name for column in columns)
-                lowered = rename_columns(self.source, alias, names, lowered)
-            environment = environment.plus(cte.alias, lowered)
+            named = self._relations.renamed(cte.args.get("alias"), lowered)
+            environment = environment.plus(cte.alias, named)
         return environment
 
     def _select(self, select: Any, environment: Environment) -> Lowered:
         source = select.args.get("from_")
         if source is None:
-            scope = Scope(_ONE_ROW, ())
+            scope = Scope(ONE_ROW, ())
         else:
-            scope = self._relations.relation(source.this, environment, Scope(_ONE_ROW, ()))
+            scope = self._relations.relation(source.this, environment, Scope(ONE_ROW, ()))
         for join in select.args.get("joins") or []:
             scope = self._relations.join(scope, join, environment)
         for lateral in select.args.get("laterals") or []:
@@ -207,7 +202,7 @@ def _compared(left: Node, right: Node, intersects: bool, distinct: bool) -> Node
         Project(
             side,
             (
-                *(Output(c, Expression.column(c)) for c in columns),
+                *as_they_are(columns),
                 Output("_left", Expression("1L" if place == 0 else "0L")),
                 Output("_right", Expression("1L" if place == 1 else "0L")),
             ),
@@ -229,33 +224,13 @@ def _compared(left: Node, right: Node, intersects: bool, distinct: bool) -> Node
     else:
         times = "least(`_lefts`, `_rights`)" if intersects else "greatest(`_lefts` - `_rights`, 0L)"
         counted = Weigh(counted, Expression(times, read))
-    return Project(counted, tuple(Output(c, Expression.column(c)) for c in columns))
+    return only(counted, columns)
 
 
 def _with_names(node: Node, names: tuple[str, ...]) -> Node:
     if node.columns == names:
         return node
-    return Project(
-        node,
-        tuple(
-            Output(new, Expression.column(old))
-            for new, old in zip(names, node.columns, strict=True)
-        ),
-    )
-
-
-def rename_columns(
-    source: SourceText, at: Any, names: tuple[str, ...], lowered: Lowered
-) -> Lowered:
-    """The same plan under other written names. Raises ProjectError where their number differs."""
-    if len(names) != len(lowered.written):
-        raise ProjectError(
-            "the column list and the query differ in their number of columns",
-            position=source.position_of(at) if at is not None else source.position(0),
-            expected=f"{len(lowered.written)} names ({', '.join(lowered.written)})",
-            found=f"{len(names)} ({', '.join(names)})",
-        )
-    return replace(lowered, written=names)
+    return renamed(node, dict(zip(node.columns, names, strict=True)))
 
 
 def output_position(source: SourceText, query: Any, name: str) -> Position | None:

@@ -9,7 +9,8 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.names import closest, fresh_name
+from lockstep.sql.names import closest, fresh_name, fresh_names
+from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
     Expression,
@@ -36,10 +37,16 @@ from lockstep.sql.queries.scope import (
     Scope,
 )
 from lockstep.sql.queries.stage import generated_names
-from lockstep.sql.queries.subqueries import Subqueries, beside, completed, subqueries_of
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.queries.subqueries import (
+    Subqueries,
+    beside,
+    completed,
+    pairs,
+    subqueries_of,
+)
+from lockstep.sql.reading.syntax import SourceText, identifier_parts, without_parentheses
 
-__all__ = ["Relations"]
+__all__ = ["ONE_ROW", "Relations", "rename_columns"]
 
 _KINDS = {
     ("", ""): JoinKind.INNER,
@@ -56,24 +63,22 @@ _KINDS = {
     ("", "ANTI"): JoinKind.ANTI,
     ("LEFT", "ANTI"): JoinKind.ANTI,
 }
-_NOTHING = Values(("_one",), ((Expression("1"),),))
+ONE_ROW = Values(("_one",), ((Expression("1"),),))
+"""What SELECT without FROM reads."""
 
 
 class Relations:
-    """The entries of FROM. `lower_query` gives the plan of a query, `only` refuses clauses, `rename`
-    gives a plan other written names."""
+    """The entries of FROM. `lower_query` gives the plan of a query, `only` refuses clauses."""
 
     def __init__(
         self,
         source: SourceText,
         lower_query: Callable[[Any, Environment], Lowered],
         only: Callable[[Any, frozenset[str]], None],
-        rename: Callable[[SourceText, Any, tuple[str, ...], Lowered], Lowered],
     ) -> None:
         self.source = source
         self._lower_query = lower_query
         self._only = only
-        self._rename = rename
 
     def relation(self, node: Any, environment: Environment, before: Scope) -> Scope:
         """One entry of FROM, with the joins that stand in the same parentheses.
@@ -84,7 +89,7 @@ class Relations:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 scope = Scope.over(self.table(node, environment), (node.alias or node.name).lower())
             case exp.Table() if is_generator(node.this):
-                scope = self._generated(Scope(_NOTHING, ()), node.this, node.args.get("alias"))
+                scope = self._generated(Scope(ONE_ROW, ()), node.this, node.args.get("alias"))
             case exp.Subquery() if isinstance(node.this, exp.Table):
                 self._only(node, frozenset({"this", "alias", "joins"}))
                 scope = self.relation(node.this, environment, before)
@@ -117,17 +122,18 @@ class Relations:
     def _derived(self, node: Any, environment: Environment) -> Scope:
         """A subquery of FROM. Inside a correlated subquery it may read the query around, too: then the
         rows around are a part of it."""
-        outer, alias = environment.outer, node.args.get("alias")
-        probe = Outer(outer.leaf, outer.levels) if outer is not None else None
-        lowered = self._lower_query(node, replace(environment, outer=probe))
-        if outer is None or probe is None or not probe.used:
-            lowered = self._lower_query(node, replace(environment, outer=None))
-            return Scope.over(self._renamed(alias, lowered), node.alias.lower() or None)
-        outer.use(probe.used)
-        lowered = self._renamed(alias, lowered)
-        if lowered.over_nothing is not None:
-            lowered = completed(lowered, outer)
-        return replace(Scope.over(lowered, node.alias.lower() or None), outer=outer)
+        outer, alias, name = environment.outer, node.args.get("alias"), node.alias.lower() or None
+        if outer is not None:
+            probe = Outer(outer.leaf, outer.levels)
+            lowered = self._lower_query(node, replace(environment, outer=probe))
+            if probe.used:
+                outer.use(probe.used)
+                lowered = self.renamed(alias, lowered)
+                if lowered.over_nothing is not None:
+                    lowered = completed(lowered, outer)
+                return replace(Scope.over(lowered, name), outer=outer)
+        lowered = self._lower_query(node, replace(environment, outer=None))
+        return Scope.over(self.renamed(alias, lowered), name)
 
     def table(self, node: Any, environment: Environment) -> Lowered:
         """A table or view by name. Raises ProjectError where there is none."""
@@ -146,14 +152,14 @@ class Relations:
                 found=".".join(parts),
                 next_step="declare it in the project, or correct the name",
             )
-        return self._renamed(node.args.get("alias"), lowered)
+        return self.renamed(node.args.get("alias"), lowered)
 
     def values(self, node: Any) -> Lowered:
         """VALUES (...), (...): rows of expressions that read nothing."""
-        lowering = ExpressionLowering(self.source, Scope(_NOTHING, ()))
+        lowering = ExpressionLowering(self.source, Scope(ONE_ROW, ()))
         rows = []
         for row in node.expressions:
-            cells = row.expressions if isinstance(row, exp.Tuple) else [_bare(row)]
+            cells = row.expressions if isinstance(row, exp.Tuple) else [without_parentheses(row)]
             rows.append(tuple(lowering.lower(cell) for cell in cells))
             if len(rows[-1]) != len(rows[0]):
                 raise ProjectError(
@@ -163,7 +169,7 @@ class Relations:
                     found=f"{len(rows[-1])}",
                 )
         names = tuple(f"col{place}" for place in range(1, len(rows[0]) + 1))
-        return self._renamed(node.args.get("alias"), Lowered(Values(names, tuple(rows)), names))
+        return self.renamed(node.args.get("alias"), Lowered(Values(names, tuple(rows)), names))
 
     def lateral(self, scope: Scope, node: Any, environment: Environment) -> Scope:
         """LATERAL VIEW [OUTER] f(x) t AS a, b; LATERAL (SELECT ...) and LATERAL f(x) as in FROM."""
@@ -180,48 +186,27 @@ class Relations:
         """Each row beside the rows of a subquery that reads it."""
         subqueries = Subqueries(self.source, self._lower_query, environment)
         related = subqueries.related(scope, node.this)
-        alias = node.args.get("alias")
-        columns = alias.args.get("columns") if alias is not None else None
-        written = tuple(c.name for c in columns) if columns else related.written
-        if len(written) != len(related.values):
-            raise ProjectError(
-                "the column list and the query differ in their number of columns",
-                position=self.source.position_of(node),
-                expected=f"{len(related.values)} names ({', '.join(related.written)})",
-                found=f"{len(written)} ({', '.join(written)})",
-            )
+        shown = Lowered(related.node, related.written)
+        written = self.renamed(node.args.get("alias"), shown).written
+        wide: Node
         if related.over_nothing is not None and related.keys:
             names = [f"{value}_here" for value in related.values]
-            wide = beside(scope, related, names)
-            node_beside: Node = wide.node
+            wide = beside(scope, related, names).node
         else:
             names = list(related.values)
-            tests = related.tests
-            condition = (
-                Expression(
-                    " AND ".join(test.text for test in tests),
-                    tuple(name for test in tests for name in test.references),
-                )
-                if tests
-                else None
-            )
-            node_beside = Join(scope.node, related.node, (), (), condition, kind)
+            wide = pairs(scope, related, related.tests, kind)
         fields = tuple(map(Field, written, names))
         relation = Relation(node.alias.lower() or None, fields)
-        return replace(scope, node=node_beside, relations=(*scope.relations, relation))
+        return replace(scope, node=wide, relations=(*scope.relations, relation))
 
     def _generated(self, scope: Scope, call: Any, alias: Any, outer: bool = False) -> Scope:
         """The rows that a function makes of each row."""
         name = function_name(call)
         lowering = ExpressionLowering(self.source, scope)
         arguments = [lowering.lower(one) for one in call.expressions]
-        given = alias.args.get("columns") if alias is not None else None
-        written = generated_names(self.source, call, [column.name for column in given or []])
-        taken = set(scope.node.columns)
-        columns = []
-        for one in written:
-            columns.append(fresh_name(one.lower().lstrip("_") or "col", taken))
-            taken.add(columns[-1])
+        written = generated_names(self.source, call, _column_list(alias))
+        plain = (one.lower().lstrip("_") or "col" for one in written)
+        columns = fresh_names(plain, scope.node.columns)
         if outer and not name.endswith("_outer") and name not in ("stack", "json_tuple"):
             name = f"{name}_outer"
         text = f"{name}({', '.join(one.text for one in arguments)})"
@@ -231,12 +216,10 @@ class Relations:
         relation = Relation(named, tuple(map(Field, written, columns)))
         return replace(scope, node=node, relations=(*scope.relations, relation))
 
-    def _renamed(self, alias: Any, lowered: Lowered) -> Lowered:
+    def renamed(self, alias: Any, lowered: Lowered) -> Lowered:
         """Column names after an alias: `t (a, b)`."""
-        columns = alias.args.get("columns") if alias is not None else None
-        if not columns:
-            return lowered
-        return self._rename(self.source, alias, tuple(c.name for c in columns), lowered)
+        names = _column_list(alias)
+        return rename_columns(self.source, alias, names, lowered) if names else lowered
 
     # ── joins ───────────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +236,7 @@ class Relations:
             return self._lateral_join(left, join, environment, found)
         right = self.relation(join.this, environment, left)
         on, using = join.args.get("on"), join.args.get("using")
-        if isinstance(on, exp.Boolean) and on.this:
+        if _is_true(on):
             on = None
         left, right, same = self._around(join, left, right, found, side)
         if found.shows_right:
@@ -339,7 +322,7 @@ class Relations:
         self, left: Scope, join: Any, environment: Environment, kind: JoinKind
     ) -> Scope:
         node, on = join.this, join.args.get("on")
-        is_true = on is None or (isinstance(on, exp.Boolean) and on.this)
+        is_true = on is None or _is_true(on)
         if not is_true and kind is not JoinKind.INNER:
             raise refuse(
                 self.source, on, "a condition of an outer LATERAL join", "put it into its WHERE"
@@ -398,12 +381,8 @@ class Relations:
         if pair.kind is JoinKind.FULL:
             hidden |= set(merged)
             new = [fresh_name(f"{a}_merged", node.columns) for a in merged]
-            outputs = [Output(c, Expression.column(c)) for c in node.columns]
-            outputs += [
-                Output(name, Expression(f"coalesce(`{a}`, `{b}`)", (a, b)))
-                for name, (a, b) in zip(new, pairs, strict=True)
-            ]
-            node = Project(node, tuple(outputs))
+            either = (Expression(f"coalesce(`{a}`, `{b}`)", (a, b)) for a, b in pairs)
+            node = Project(node, (*as_they_are(node.columns), *map(Output, new, either)))
             fields = tuple(map(Field, names, new))
             relations = (*_hiding(relations, hidden), Relation(None, fields))
             merged = new
@@ -415,11 +394,8 @@ def _on(node: Node, condition: Expression) -> Node:
     """A join under one more condition: a filter over an inner join, a part of ON for the others."""
     if not isinstance(node, Join) or node.kind is JoinKind.INNER:
         return Filter(node, condition)
-    if node.condition is None:
-        return replace(node, condition=condition)
-    both = f"({node.condition.text}) AND ({condition.text})"
-    references = dict.fromkeys((*node.condition.references, *condition.references))
-    return replace(node, condition=Expression(both, tuple(references)))
+    known = [node.condition] if node.condition is not None else []
+    return replace(node, condition=all_of([*known, condition]))
 
 
 def _hiding(relations: Sequence[Relation], hidden: set[str]) -> tuple[Relation, ...]:
@@ -434,5 +410,25 @@ def _hiding(relations: Sequence[Relation], hidden: set[str]) -> tuple[Relation, 
     )
 
 
-def _bare(node: Any) -> Any:
-    return node.this if isinstance(node, exp.Paren) else node
+def _is_true(condition: Any) -> bool:
+    return isinstance(condition, exp.Boolean) and bool(condition.this)
+
+
+def _column_list(alias: Any) -> tuple[str, ...]:
+    """The columns behind an alias, () for none."""
+    columns = alias.args.get("columns") if alias is not None else None
+    return tuple(column.name for column in columns or ())
+
+
+def rename_columns(
+    source: SourceText, at: Any, names: tuple[str, ...], lowered: Lowered
+) -> Lowered:
+    """The same plan under other written names. Raises ProjectError where their number differs."""
+    if len(names) != len(lowered.written):
+        raise ProjectError(
+            "the column list and the query differ in their number of columns",
+            position=source.position_of(at) if at is not None else source.position(0),
+            expected=f"{len(lowered.written)} names ({', '.join(lowered.written)})",
+            found=f"{len(names)} ({', '.join(names)})",
+        )
+    return replace(lowered, written=names)

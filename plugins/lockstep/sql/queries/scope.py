@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from lockstep.sql.names import closest, fresh_name
-from lockstep.sql.plans.nodes import Expression, Join, Node, Output, Project, Scan
+from lockstep.sql.plans.columns import renamed
+from lockstep.sql.plans.nodes import Expression, Join, Node, Scan
 
 __all__ = [
     "AmbiguousError",
@@ -229,9 +230,7 @@ class Scope:
             taken.add(names[column])
         if all(old == new for old, new in names.items()):
             return self, other
-        node = Project(
-            other.node, tuple(Output(new, Expression.column(old)) for old, new in names.items())
-        )
+        node = renamed(other.node, names)
         relations = tuple(
             replace(one, fields=tuple(replace(f, column=names[f.column]) for f in one.fields))
             for one in other.relations

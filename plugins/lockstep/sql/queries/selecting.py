@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.nodes import Aggregate, Expression, Filter, Node, Output, Project, SortKey
 from lockstep.sql.queries.functions import contains_aggregate, is_aggregate, refuse
 from lockstep.sql.queries.grouping import Grouping
@@ -113,7 +114,7 @@ class SelectLowering:
         if not calls:
             return node
         columns = (*calls, *self.scope.carried)
-        shown = Project(node, tuple(Output(c, Expression.column(c)) for c in columns))
+        shown = only(node, columns)
         nothing = grouping.over_nothing([Expression.column(call) for call in calls])
         return completed(Lowered(shown, calls, self.scope.carried, nothing), outer).node
 
@@ -136,7 +137,7 @@ class SelectLowering:
             plain = name.lower().lstrip("_")
             names.append(fresh_name(plain or f"_col{position}", names))
         listed = list(map(Output, names, outputs))
-        carrying = [Output(name, Expression.column(name)) for name in carried]
+        carrying = as_they_are(carried)
         distinct = self.select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise refuse(self.source, distinct, "DISTINCT ON", "group by the columns")

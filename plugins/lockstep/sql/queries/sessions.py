@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.nodes import (
     Expression,
     Filter,
@@ -110,8 +111,8 @@ def _with_sessions(
     computed = Project(
         scope.node,
         (
-            *(Output(c, Expression.column(c)) for c in columns),
-            *(Output(new, expression) for new, expression in by.items()),
+            *as_they_are(columns),
+            *map(Output, by, others),
             Output("_session_time", time),
         ),
     )
@@ -147,7 +148,7 @@ def _with_sessions(
     return Project(
         windowed,
         (
-            *(Output(c, Expression.column(c)) for c in columns),
+            *as_they_are(columns),
             Output(name, Expression(struct, ("_session_start", "_session_last"))),
         ),
     )

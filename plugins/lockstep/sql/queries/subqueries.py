@@ -16,7 +16,8 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.names import fresh_name
+from lockstep.sql.names import fresh_name, fresh_names
+from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.expressions import all_of, implied_for, is_null, substitute
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -33,9 +34,9 @@ from lockstep.sql.plans.nodes import (
 from lockstep.sql.queries.domains import resolve_leaf
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Environment, Lowered, Outer, Scope
-from lockstep.sql.reading.syntax import SourceText, children
+from lockstep.sql.reading.syntax import SourceText, children, without_parentheses
 
-__all__ = ["Related", "Subqueries", "beside", "completed", "is_subquery", "subqueries_of"]
+__all__ = ["Related", "Subqueries", "beside", "completed", "is_subquery", "pairs", "subqueries_of"]
 
 _TWO_ROWS = "raise_error('a scalar subquery has more than one row')"
 
@@ -43,7 +44,7 @@ _TWO_ROWS = "raise_error('a scalar subquery has more than one row')"
 def is_subquery(node: Any) -> bool:
     """True for what a subquery makes of an expression: EXISTS, IN, NOT IN, or a query in its place."""
     if isinstance(node, exp.Not):
-        inner = _without_parentheses(node.this)
+        inner = without_parentheses(node.this)
         return isinstance(inner, exp.In) and is_subquery(inner)
     if isinstance(node, exp.In):
         return node.args.get("query") is not None
@@ -57,12 +58,6 @@ def subqueries_of(node: Any) -> Iterator[Any]:
         return
     for child in children(node):
         yield from subqueries_of(child)
-
-
-def _without_parentheses(node: Any) -> Any:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
 
 
 def _conjuncts(node: Any) -> Iterator[Any]:
@@ -113,17 +108,18 @@ class Subqueries:
 
     def where(self, scope: Scope, predicate: Any) -> Scope:
         """The rows of the scope for which a WHERE is true."""
-        parts = list(_conjuncts(predicate))
-        plain = [part for part in parts if not any(True for _ in subqueries_of(part))]
+        plain: list[Any] = []
+        others: list[Any] = []
+        for part in _conjuncts(predicate):
+            (others if any(True for _ in subqueries_of(part)) else plain).append(part)
         if plain:
             lowering = ExpressionLowering(self.source, scope)
             tests = [lowering.lower(part) for part in plain]
             scope = replace(
                 scope, node=Filter(scope.node, all_of([*tests, *_implied(scope, tests)]))
             )
-        for part in parts:
-            if part not in plain:
-                scope = self._filtered(scope, part)
+        for part in others:
+            scope = self._filtered(scope, part)
         return scope
 
     def related(self, scope: Scope, query: Any) -> Related:
@@ -141,21 +137,7 @@ class Subqueries:
         node = lowered.node
         if used:
             node = resolve_leaf(node, outer.leaf, scope.node, used)
-        taken, names = set(scope.node.columns), {}
-        for column in node.columns:
-            names[column] = fresh_name(f"_in_{column.lstrip('_')}", taken)
-            taken.add(names[column])
-        renamed = Project(
-            node, tuple(Output(new, Expression.column(old)) for old, new in names.items())
-        )
-        nothing = lowered.over_nothing
-        return Related(
-            renamed,
-            lowered.written,
-            tuple(names[c] for c in node.columns[: len(lowered.written)]),
-            tuple((used[column], names[column]) for column in lowered.carried),
-            nothing and tuple(_around(one, used) for one in nothing),
-        )
+        return _related(replace(lowered, node=node), scope.node.columns, used)
 
     def columns(self, scope: Scope, wanted: Mapping[str, Any]) -> Scope:
         """The scope with a column, of each name, that has the value of the subquery."""
@@ -185,15 +167,13 @@ class Subqueries:
             if related.over_nothing is None:
                 values = self._values(scope, node, related)
                 return _not_in(scope, related, values) if negated else _in(scope, related, values)
-        names = {f"_where{n}": query for n, query in enumerate(subqueries_of(part))}
-        beside = self.columns(scope, {_free(scope, name): query for name, query in names.items()})
-        values_of = {
-            id(query): Expression.column(_free(scope, name)) for name, query in names.items()
-        }
-        predicate = ExpressionLowering(self.source, beside).lower(
-            part, lambda piece: values_of.get(id(piece))
+        names = {_free(scope, f"_where{n}"): one for n, one in enumerate(subqueries_of(part))}
+        wide = self.columns(scope, names)
+        marks = {id(query): Expression.column(name) for name, query in names.items()}
+        predicate = ExpressionLowering(self.source, wide).lower(
+            part, lambda piece: marks.get(id(piece))
         )
-        return replace(scope, node=_only(Filter(beside.node, predicate), scope.node.columns))
+        return replace(scope, node=only(Filter(wide.node, predicate), scope.node.columns))
 
     def _marked_by_values(self, scope: Scope, node: Any, name: str) -> Scope:
         """IN and NOT IN where they are a value, or part of a condition.
@@ -202,7 +182,7 @@ class Subqueries:
         a filter by it would keep the row.
         """
         negated = isinstance(node, exp.Not)
-        inner = _without_parentheses(node.this) if negated else node
+        inner = without_parentheses(node.this) if negated else node
         related = self.related(scope, inner.args["query"])
         values = self._values(scope, inner, related)
         if related.over_nothing is not None:
@@ -255,31 +235,38 @@ def beside(scope: Scope, related: Related, names: Sequence[str]) -> Scope:
     else:
         mark = _free(scope, "_found")
         found = Output(mark, Expression("TRUE"))
-        marked = replace(related, node=Project(related.node, (*_same(related.node), found)))
-        node = _pairs(scope, marked, marked.tests, JoinKind.LEFT)
+        marked = replace(
+            related, node=Project(related.node, (*as_they_are(related.node.columns), found))
+        )
+        node = pairs(scope, marked, marked.tests, JoinKind.LEFT)
         nothing = related.over_nothing or (Expression("NULL"),) * len(values)
         values = [_or_else(mark, *pair) for pair in zip(values, nothing, strict=True)]
-    outputs = (*_same(scope.node), *map(Output, names, values))
+    outputs = (*as_they_are(scope.node.columns), *map(Output, names, values))
     return replace(scope, node=Project(node, outputs))
 
 
 def completed(lowered: Lowered, outer: Outer) -> Lowered:
     """A query with one row for each row around, also where it aggregates nothing; `carried` stays."""
+    shown = lowered.node.columns[: len(lowered.written)]
+    same = {column: column for column in lowered.carried}
+    related = _related(lowered, outer.columns, same)
+    wide = beside(Scope(outer.scan, ()), related, shown).node
+    return Lowered(only(wide, (*shown, *lowered.carried)), lowered.written, lowered.carried)
+
+
+def _related(lowered: Lowered, taken: Iterable[str], around: Mapping[str, str]) -> Related:
+    """A query under names beside those taken; `around` maps what it carries to the columns around."""
     columns = lowered.node.columns
-    names = {column: f"_in_{column.lstrip('_')}" for column in columns}
-    renamed = Project(lowered.node, tuple(Output(names[c], Expression.column(c)) for c in columns))
-    shown = columns[: len(lowered.written)]
-    related = Related(
-        renamed,
+    wanted = (f"_in_{column.lstrip('_')}" for column in columns)
+    names = dict(zip(columns, fresh_names(wanted, taken), strict=True))
+    nothing = lowered.over_nothing
+    return Related(
+        renamed(lowered.node, names),
         lowered.written,
-        tuple(names[c] for c in shown),
-        tuple((c, names[c]) for c in lowered.carried),
-        lowered.over_nothing,
+        tuple(names[column] for column in columns[: len(lowered.written)]),
+        tuple((around[column], names[column]) for column in lowered.carried),
+        nothing and tuple(_around(one, around) for one in nothing),
     )
-    around = Scope(outer.scan, ())
-    wide = beside(around, related, shown).node
-    ordered = (*shown, *lowered.carried)
-    return Lowered(_only(wide, ordered), lowered.written, lowered.carried)
 
 
 def _or_else(mark: str, value: Expression, nothing: Expression) -> Expression:
@@ -317,27 +304,19 @@ def _free(scope: Scope, name: str) -> str:
     return fresh_name(name, scope.node.columns)
 
 
-def _same(node: Node) -> Iterator[Output]:
-    return (Output(name, Expression.column(name)) for name in node.columns)
-
-
-def _only(node: Node, columns: Iterable[str]) -> Node:
-    return Project(node, tuple(Output(name, Expression.column(name)) for name in columns))
-
-
 def _with(node: Node, columns: Iterable[str], name: str, value: Expression) -> Node:
-    kept = (Output(column, Expression.column(column)) for column in columns)
-    return Project(node, (*kept, Output(name, value)))
+    return Project(node, (*as_they_are(columns), Output(name, value)))
 
 
-def _pairs(scope: Scope, related: Related, tests: Iterable[Expression], kind: JoinKind) -> Join:
+def pairs(scope: Scope, related: Related, tests: Iterable[Expression], kind: JoinKind) -> Join:
+    """The rows of the scope joined with those of the subquery for which the tests are true."""
     found = tuple(tests)
     condition = all_of(found) if found else None
     return Join(scope.node, related.node, (), (), condition, kind)
 
 
 def _joined(scope: Scope, related: Related, tests: Iterable[Expression], kind: JoinKind) -> Scope:
-    return replace(scope, node=_pairs(scope, related, tests, kind))
+    return replace(scope, node=pairs(scope, related, tests, kind))
 
 
 def _equal(values: list[Expression], columns: Iterable[str]) -> list[Expression]:
@@ -371,7 +350,7 @@ def _not_in(scope: Scope, related: Related, values: list[Expression]) -> Scope:
         _beside_facts(unmatched, related, empty, null).node,
         Expression(test, (empty, null, *value.references)),
     )
-    return replace(scope, node=_only(kept, scope.node.columns))
+    return replace(scope, node=only(kept, scope.node.columns))
 
 
 def _beside_facts(scope: Scope, related: Related, empty: str, null: str) -> Scope:
@@ -380,11 +359,9 @@ def _beside_facts(scope: Scope, related: Related, empty: str, null: str) -> Scop
     if not related.keys:
         return replace(scope, node=Join(scope.node, facts, (), ()))
     again = {key: f"{key}_of_facts" for key in related.inner_keys}
-    renamed = Project(
-        facts, tuple(Output(again.get(c, c), Expression.column(c)) for c in facts.columns)
-    )
     same = all_of(Expression(f"`{a}` <=> `{again[b]}`", (a, again[b])) for a, b in related.keys)
-    return replace(scope, node=Join(scope.node, renamed, (), (), same, JoinKind.LEFT))
+    node = Join(scope.node, renamed(facts, again), (), (), same, JoinKind.LEFT)
+    return replace(scope, node=node)
 
 
 def _facts(related: Related, empty: str, null: str) -> Node:
@@ -394,7 +371,7 @@ def _facts(related: Related, empty: str, null: str) -> Node:
     nulls = Expression(f"CASE WHEN {test} THEN 1 END", related.values)
     below = Project(
         related.node,
-        (*(Output(key, Expression.column(key)) for key in keys), Output("_null", nulls)),
+        (*as_they_are(keys), Output("_null", nulls)),
     )
     counted = Aggregate(
         below,
@@ -407,7 +384,7 @@ def _facts(related: Related, empty: str, null: str) -> Node:
     facts = Project(
         counted,
         (
-            *(Output(key, Expression.column(key)) for key in keys),
+            *as_they_are(keys),
             Output(empty, Expression("`_count` = 0", ("_count",))),
             Output(null, Expression("`_nulls` > 0", ("_nulls",))),
         ),
@@ -431,17 +408,17 @@ def _equal_to_row(
 def _marked(scope: Scope, related: Related, name: str, equal: Sequence[Expression] = ()) -> Scope:
     """The scope with a boolean: whether there is a match, with `equal` values if there are any."""
     if related.over_nothing is not None:
-        always = (*_same(scope.node), Output(name, Expression("TRUE")))
+        always = (*as_they_are(scope.node.columns), Output(name, Expression("TRUE")))
         return replace(scope, node=Project(scope.node, always))
     columns = (*related.inner_keys, *(related.values if equal else ()))
     mark = _free(scope, f"{name}_found")
-    outputs = [Output(c, Expression.column(c)) for c in columns]
-    distinct = Project(related.node, tuple(outputs) or (Output("_one", Expression("1")),))
+    outputs = as_they_are(columns)
+    distinct = Project(related.node, outputs or (Output("_one", Expression("1")),))
     marks = Project(
         Aggregate(distinct, distinct.columns, ()), (*outputs, Output(mark, Expression("TRUE")))
     )
     tests = [*related.tests, *equal]
-    node = _pairs(scope, replace(related, node=marks), tests, JoinKind.LEFT)
+    node = pairs(scope, replace(related, node=marks), tests, JoinKind.LEFT)
     value = Expression(f"`{mark}` IS NOT NULL", (mark,))
     return replace(scope, node=_with(node, scope.node.columns, name, value))
 
@@ -450,14 +427,13 @@ def _at_most_one(related: Related) -> Related:
     """The subquery with one row for each key; two rows are an error when they are looked at."""
     keys, value = related.inner_keys, related.values[0]
     counted = Aggregate(
-        _only(related.node, dict.fromkeys((*keys, value))),
+        only(related.node, dict.fromkeys((*keys, value))),
         keys,
         (
             AggregateCall("_count", AggregateFunction.COUNT, None),
             AggregateCall("_value", AggregateFunction.MIN, value),
         ),
     )
-    outputs = [Output(key, Expression.column(key)) for key in keys]
     text = f"CASE WHEN `_count` > 1 THEN {_TWO_ROWS} ELSE `_value` END"
-    outputs.append(Output(value, Expression(text, ("_count", "_value"))))
-    return replace(related, node=Project(counted, tuple(outputs)))
+    row = Output(value, Expression(text, ("_count", "_value")))
+    return replace(related, node=Project(counted, (*as_they_are(keys), row)))

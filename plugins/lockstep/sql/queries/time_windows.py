@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.nodes import Expression, Node, Output, Project, TimeWindow
 from lockstep.sql.queries.functions import is_window, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
@@ -51,8 +52,7 @@ class TimeWindows:
             timestamp.references[0] if timestamp.is_column else fresh_name("_time", node.columns)
         )
         if not timestamp.is_column:
-            kept = (Output(name, Expression.column(name)) for name in node.columns)
-            node = Project(node, (*kept, Output(column, timestamp)))
+            node = Project(node, (*as_they_are(node.columns), Output(column, timestamp)))
         name = fresh_name("window", node.columns)
         window = Relation(None, (Field("window", name, visible=name == "window"),))
         node = TimeWindow(node, name, column, size, slide)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
+from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.nodes import Expression, Node, Output, Project, SortKey, Window, WindowCall
 from lockstep.sql.queries.functions import bare_call, function_name, refuse
 from lockstep.sql.reading.syntax import SourceText
@@ -64,9 +65,8 @@ class Windows:
     def build(self, node: Node, carried: tuple[str, ...]) -> Node:
         """The relation with a column for each call; rows meet only others equal in `carried`."""
         if self._computed:
-            kept = (Output(name, Expression.column(name)) for name in node.columns)
-            added = (Output(name, expression) for name, expression in self._computed.items())
-            node = Project(node, (*kept, *added))
+            added = map(Output, self._computed, self._computed.values())
+            node = Project(node, (*as_they_are(node.columns), *added))
         for partition, calls in self._calls.items():
             node = Window(node, tuple(dict.fromkeys((*carried, *partition))), tuple(calls))
         return node

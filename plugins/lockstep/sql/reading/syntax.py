@@ -34,6 +34,7 @@ __all__ = [
     "identifier_parts",
     "parse_spark",
     "span_of",
+    "without_parentheses",
 ]
 
 Replace = Callable[[Any], str | None]
@@ -136,6 +137,13 @@ def span_of(node: Any) -> tuple[int, int] | None:
     if spans:
         return min(first for first, _ in spans), max(last for _, last in spans)
     return meta.get(_SPAN)  # type: ignore[no-any-return]
+
+
+def without_parentheses(node: Any) -> Any:
+    """What stands in parentheses, and in those around it; else the node itself."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
 
 
 def copy_with_words(node: Any, like: Any) -> Any:
