@@ -9,10 +9,14 @@ from pyspark.sql.types import DataType
 
 from lockstep.sql.plans.nodes import Node
 
-__all__ = ["SMALL_RECORDS", "Context", "configure_session"]
+__all__ = ["LARGE_STATE", "SMALL_RECORDS", "Context", "configure_session"]
 
 SMALL_RECORDS = 200_000
 """Up to so many source records a delta is broadcast to the state, beyond it both are shuffled."""
+
+LARGE_STATE = 1_000_000
+"""State with fewer rows is read whole: that is cheaper than to measure what a change can touch, and than
+to compile a filter that is another one in each interval."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Context:
     an upper bound of the source records in the interval, `partitions` the shuffle partitions
     wanted. `is_first` is true in the interval that begins with the pipeline's first step. `types`
     remembers column types by node, as asking Spark for them costs a round trip:
-    hand the same mapping to the next interval of the same circuit.
+    hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
+    from which state is read only where the change can touch it.
     """
 
     spark: SparkSession
@@ -31,6 +36,7 @@ class Context:
     partitions: int
     is_first: bool = False
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
+    large_state: int = LARGE_STATE
 
     @property
     def is_small(self) -> bool:

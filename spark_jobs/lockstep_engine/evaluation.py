@@ -7,15 +7,24 @@ its outbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.circuit import Circuit, Operator, OutboxSpec
-from lockstep.sql.plans.nodes import Aggregate, Filter, Join, Node, Scan, Upsert, Values, Window
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Filter,
+    MultiwayJoin,
+    Node,
+    Scan,
+    Upsert,
+    Values,
+    Window,
+)
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
@@ -25,16 +34,40 @@ from lockstep_engine.deltas import (
     columns_of,
     consolidate,
     quoted,
+    step_before,
 )
-from lockstep_engine.operators import Evaluation, evaluate
+from lockstep_engine.operators import Evaluation, State, evaluate
+from lockstep_engine.ranges import (
+    Ranges,
+    delta_ranges,
+    measured,
+    state_ranges,
+    within,
+)
 
-__all__ = ["Evaluated", "evaluate_circuit"]
+__all__ = ["Before", "Evaluated", "evaluate_circuit"]
 
-_STATEFUL = (Join, Aggregate, Window, Upsert)
+_STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert)
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
-_TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Join: 2, Aggregate: 4, Window: 4})
-"""How often an operator's own plan names its input."""
+_TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Aggregate: 4, Window: 4})
+"""How often an operator's own plan names its input; a join's names each as often as inputs change."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was there before an interval.
+
+    `trace`: the rows of a trace at the version opened, None where it is new. `table`: of a followed
+    table at the snapshot that the interval starts from, given the source and columns: these and
+    `_weight`; asked for after the first interval only. `trace_size`, `table_size`: how many rows these
+    are at most.
+    """
+
+    trace: Callable[[str], DataFrame | None]
+    table: Callable[[str, tuple[str, ...]], DataFrame]
+    trace_size: Callable[[str], int]
+    table_size: Callable[[str], int]
 
 
 @dataclass
@@ -68,7 +101,7 @@ def evaluate_circuit(
     circuit: Circuit,
     sources: Mapping[str, DataFrame],
     silent: Collection[str],
-    read_trace: Callable[[str], DataFrame | None],
+    before: Before,
     context: Context,
 ) -> Evaluated:
     """Build the frames of one interval.
@@ -76,13 +109,13 @@ def evaluate_circuit(
     `sources` maps a source to its decoded delta (at least the columns that any scan wants, `_weight`,
     `_step`), already kept where it is read twice. `silent` names sources whose delta is known to be
     empty: nothing is appended for what follows from such alone, and a join's other side does not
-    look for partners. `read_trace` gives a trace at the version opened, None where it is new; then no
-    source may be silent, as a global aggregate has a row from the first interval on.
+    look for partners. In a pipeline's first interval no source may be silent, as a global aggregate
+    has a row from the first interval on.
     """
-    building = _Building(sources, read_trace, context)
+    by_ref = _by_ref(circuit)
+    building = _Building(by_ref, sources, before, context)
     result = Evaluated()
     reads = _reads(circuit)
-    by_ref = _by_ref(circuit)
     for operator in circuit.operators:
         if _is_silent(operator, silent, building.silent, context):
             building.silent[operator.ref] = operator
@@ -118,13 +151,17 @@ def _is_silent(
 class _Building:
     """The deltas made so far by operator, and the operators whose delta is known to be empty."""
 
+    operators: Mapping[int, Operator]
     sources: Mapping[str, DataFrame]
-    read_trace: Callable[[str], DataFrame | None]
+    before: Before
     context: Context
     deltas: dict[int, DataFrame] = field(default_factory=dict)
     silent: dict[int, Operator] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
+    rows: dict[int, DataFrame] = field(default_factory=dict)
+    """Of linear operators over followed tables, what was there before the interval."""
+    ranges: dict[int, Ranges | None] = field(default_factory=dict)
 
     def kept(self, operator: Operator, delta: DataFrame, result: Evaluated) -> DataFrame:
         """The delta, computed once for all who read it.
@@ -142,8 +179,10 @@ class _Building:
 
     def note_size(self, operator: Operator) -> None:
         """To be called for each operator, inputs first."""
-        below = sum(self.sizes.get(ref, 1) for ref in operator.inputs)
-        self.sizes[operator.ref] = 1 + _TIMES_READ.get(type(operator.node), 1) * below
+        sizes = [self.sizes[ref] for ref in operator.inputs if ref in self.sizes]
+        is_join = isinstance(operator.node, MultiwayJoin)
+        times = len(sizes) if is_join else _TIMES_READ.get(type(operator.node), 1)
+        self.sizes[operator.ref] = 1 + times * (sum(sizes) + len(operator.rows))
 
     def evaluation(self, operator: Operator) -> Evaluation:
         """What the operator emits and appends; a join is told which side is empty."""
@@ -151,13 +190,81 @@ class _Building:
             return Evaluation(_scan(operator.node, self.sources))
         if isinstance(operator.node, Values):
             return Evaluation(_values(operator.node, self.context))
-        is_one_sided = isinstance(operator.node, Join) and operator.ref not in self.silent
+        knows_empty = isinstance(operator.node, MultiwayJoin) and operator.ref not in self.silent
         inputs = tuple(
-            None if is_one_sided and ref in self.silent else self._delta(ref)
+            None if knows_empty and ref in self.silent else self._delta(ref)
             for ref in operator.inputs
         )
-        state = {trace.table: self.read_trace(trace.table) for trace in operator.traces}
-        return evaluate(operator, inputs, state, self.context)
+        rows = tuple(
+            self._rows(operator, place) if trace is None else self._trace(operator, place, trace)
+            for place, trace in enumerate(operator.rows)
+        )
+        own = (trace for trace in operator.traces if trace not in operator.rows)
+        traces = {trace.table: self._trace(operator, 0, trace) for trace in own}
+        return evaluate(operator, inputs, State(rows, traces), self.context)
+
+    def _trace(self, operator: Operator, place: int, trace: TraceSpec) -> DataFrame | None:
+        """The rows of a trace that the changes of the inputs can touch, by that of one input."""
+        rows = self.before.trace(trace.table)
+        if rows is None or self.before.trace_size(trace.table) < self.context.large_state:
+            return rows
+        return within(rows, self._touched(operator, place, trace.row))
+
+    def _touched(self, operator: Operator, place: int, columns: Collection[str]) -> Ranges:
+        inputs = tuple(map(self._ranges, operator.inputs))
+        found = state_ranges(operator.node, place, inputs)
+        return {name: one for name, one in found.items() if name in columns}
+
+    def _ranges(self, ref: int) -> Ranges | None:
+        """The ranges of an operator's delta, None where it has no row. Sources are measured when they
+        are asked for, which takes a job each."""
+        if ref in self.silent:
+            return None
+        if ref not in self.ranges:
+            operator = self.operators[ref]
+            if isinstance(operator.node, Scan):
+                delta = _scan(operator.node, self.sources)
+                self.ranges[ref] = measured(delta, operator.node.columns)
+            else:
+                below = tuple(map(self._ranges, operator.inputs))
+                self.ranges[ref] = delta_ranges(operator.node, below)
+        return self.ranges[ref]
+
+    def _rows(self, operator: Operator, place: int) -> DataFrame | None:
+        """The rows of an input before the interval, from followed tables, of which the changes of the
+        inputs can touch; None where it is the first, before which there was nothing.
+
+        What is linear gives for the rows of its inputs what it gives for their changes.
+        """
+        if self.context.is_first:
+            return None
+        ref = operator.inputs[place]
+        if ref not in self.rows:
+            self.rows[ref] = self._as_delta(ref).drop(STEP)
+        rows, columns = self.rows[ref], self.operators[ref].node.columns
+        sizes = map(self.before.table_size, self._tables(ref))
+        if max(sizes, default=0) < self.context.large_state:
+            return rows
+        return within(rows, self._touched(operator, place, columns))
+
+    def _tables(self, ref: int) -> Iterator[str]:
+        node = self.operators[ref].node
+        if isinstance(node, Scan):
+            yield node.source
+        for below in self.operators[ref].inputs:
+            yield from self._tables(below)
+
+    def _as_delta(self, ref: int) -> DataFrame:
+        operator = self.operators[ref]
+        match operator.node:
+            case Scan():
+                rows = self.before.table(operator.node.source, operator.node.columns)
+                return rows.select("*", step_before())
+            case Values():
+                return _rows_of(operator.node, self.context).select("*", step_before())
+            case _:
+                inputs = tuple(map(self._as_delta, operator.inputs))
+                return evaluate(operator, inputs, State(), self.context).delta
 
     def _delta(self, ref: int) -> DataFrame:
         """An empty delta, too, where it is one branch of a union: its types count."""
@@ -201,15 +308,16 @@ def _scan(node: Scan, sources: Mapping[str, DataFrame]) -> DataFrame:
 
 def _values(node: Values, context: Context) -> DataFrame:
     """The rows that stand in a query: they come with the first step of all."""
+    rows = _rows_of(node, context)
+    shown = rows if context.is_first else rows.limit(0)
+    return shown.select("*", F.lit(FIRST).cast("bigint").alias(STEP))
+
+
+def _rows_of(node: Values, context: Context) -> DataFrame:
     rows = ", ".join(f"({', '.join(cell.text for cell in row)})" for row in node.rows)
     names = ", ".join(map(quoted, node.columns))
     found = context.spark.sql(f"SELECT * FROM VALUES {rows} AS t ({names})")
-    shown = found if context.is_first else found.limit(0)
-    return shown.select(
-        "*",
-        F.lit(1).cast("bigint").alias(WEIGHT),
-        F.lit(FIRST).cast("bigint").alias(STEP),
-    )
+    return found.select("*", F.lit(1).cast("bigint").alias(WEIGHT))
 
 
 def _is_worth_keeping(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:

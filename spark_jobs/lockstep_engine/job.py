@@ -6,16 +6,15 @@ on the attempt's branches, and nobody but the attempt can see them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
-from lockstep.control.model import TableSlice, TopicSlice
 from lockstep.control.ports import Progress, State
 from lockstep.errors import BadRecord
-from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE, errors_table
+from lockstep.ids import errors_table
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.incremental import build_circuit
@@ -24,23 +23,29 @@ from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
 from lockstep_engine.context import SMALL_RECORDS, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
-from lockstep_engine.evaluation import Evaluated, evaluate_circuit
-from lockstep_engine.sources.iceberg import Followed, read_table
+from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
+from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
 from lockstep_engine.sources.kafka import Decoded, read_kafka
+from lockstep_engine.step_log import STEP_LOG_COLUMNS, step_log
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
 
 __all__ = ["run_interval"]
 
-_STEP_LOG = (STEPS_TABLE, TABLE_STEPS_TABLE)
-
 
 @dataclass(frozen=True)
 class _Frames:
-    """All that this interval appends, by table, and those tables to which nothing goes."""
+    """What this interval appends, by table: frames, the rows of the step log, and those tables to
+    which nothing goes."""
 
     appends: Mapping[str, DataFrame]
+    steps: Mapping[str, Sequence[Mapping[str, object]]]
     untouched: Mapping[str, DataFrame]
+
+    @property
+    def touched(self) -> list[str]:
+        """The tables to which something goes."""
+        return sorted((*self.appends, *self.steps))
 
 
 def run_interval(
@@ -62,7 +67,8 @@ def run_interval(
         with watch.part("decode"):
             decoded = _decode(spark, job, project, circuit, context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
-            followed = _follow(spark, job, project, circuit, context, progress)
+            catalog = OpenCatalog(job.catalog)
+            followed = _follow(spark, job, project, circuit, context, catalog, progress)
             kept.extend(frame for one in followed.values() for frame in one.kept)
             bad = _count_errors(job, project, decoded, progress)
             context = _netted(context, job, followed)
@@ -73,11 +79,11 @@ def run_interval(
                 circuit,
                 deltas,
                 _silent(job, deltas),
-                lambda table: _read_trace(spark, job, table),
+                _before(spark, job, project, state, catalog),
                 context,
             )
             kept.extend(evaluated.kept)
-            frames = _frames(spark, job, decoded, bad, evaluated)
+            frames = _frames(job, decoded, bad, evaluated)
         return _write(spark, job, state, frames, watch, progress)
     finally:
         for frame in kept:
@@ -93,6 +99,18 @@ def _context(spark: SparkSession, records: int, is_first: bool) -> Context:
 def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:
     snapshot = job.base_tables.get(table)
     return None if snapshot is None else read_at(spark, job.catalog, table, snapshot)
+
+
+def _before(
+    spark: SparkSession, job: IntervalJob, project: Project, state: State, catalog: OpenCatalog
+) -> Before:
+    sources = {source.name: source for source in project.sources}
+    return Before(
+        lambda table: _read_trace(spark, job, table),
+        lambda name, columns: read_before(spark, sources[name], columns, job.interval),
+        lambda table: state.total_records(table, job.base_tables[table]),
+        lambda name: records_before(sources[name], job.interval, catalog),
+    )
 
 
 def _silent(job: IntervalJob, sources: Iterable[str]) -> frozenset[str]:
@@ -135,11 +153,11 @@ def _follow(
     project: Project,
     circuit: Circuit,
     context: Context,
+    catalog: OpenCatalog,
     progress: Progress,
 ) -> Mapping[str, Followed]:
     """The changes of every followed table, lazily; metadata is read now, that of each table once."""
     sources = [source for source in project.sources if source.is_table]
-    catalog = OpenCatalog(job.catalog)
 
     def follow(source: SourceTable) -> Followed:
         columns = _wanted_columns(circuit, source)
@@ -187,61 +205,24 @@ def _bad_record(source: SourceTable, errors: DataFrame) -> BadRecord:
     )
 
 
-def _steps_frames(spark: SparkSession, job: IntervalJob) -> Mapping[str, DataFrame]:
-    """The divisions: of topics and of tables, each in a table of its own."""
-    slices = [
-        (division, slice_) for division in job.interval.divisions for slice_ in division.slices
-    ]
-    topics = [
-        (d.step, d.time, s.source, s.topic, s.topic_id, r.partition, r.start, r.end)
-        for d, s in slices
-        if isinstance(s, TopicSlice)
-        for r in s.ranges
-    ]
-    tables = [
-        (d.step, d.time, s.source, s.table, s.table_id, s.start, s.end)
-        for d, s in slices
-        if isinstance(s, TableSlice)
-    ]
-    step = "step bigint, time timestamp, source string"
-    frames = {
-        STEPS_TABLE: (
-            topics,
-            f"{step}, topic string, topic_id string, "
-            "partition int, start_offset bigint, end_offset bigint",
-        ),
-        TABLE_STEPS_TABLE: (
-            tables,
-            f"{step}, table string, table_id string, start_snapshot bigint, end_snapshot bigint",
-        ),
-    }
-    return {
-        table: spark.createDataFrame(rows, columns)
-        for table, (rows, columns) in frames.items()
-        if rows
-    }
-
-
 def _recorded(job: IntervalJob, rows: DataFrame) -> DataFrame:
     return absolute_steps(rows, job.interval.first_step, job.interval.last_step)
 
 
 def _frames(
-    spark: SparkSession,
     job: IntervalJob,
     decoded: Mapping[str, Decoded],
     bad: Mapping[str, int],
     evaluated: Evaluated,
 ) -> _Frames:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
-    appends: dict[str, DataFrame] = dict(_steps_frames(spark, job))
     untouched: dict[str, DataFrame] = {}
     outboxes = {table: _recorded(job, rows) for table, rows in evaluated.outboxes.items()}
-    appends.update({**evaluated.appends, **outboxes})
+    appends = {**evaluated.appends, **outboxes}
     for source, one in decoded.items():
         errors = _recorded(job, one.errors)
         (appends if bad[source] else untouched)[errors_table(source)] = errors
-    return _Frames(appends, untouched)
+    return _Frames(appends, step_log(job.interval), untouched)
 
 
 def _write(
@@ -252,26 +233,36 @@ def _write(
     watch: Stopwatch,
     progress: Progress,
 ) -> IntervalResult:
-    everything = {**frames.appends, **frames.untouched}
-    new = [table for table in sorted(everything) if table not in job.base_tables]
+    frame_of = {**frames.appends, **frames.untouched}
+    new = [t for t in sorted({*frame_of, *frames.steps}) if t not in job.base_tables]
+
+    def make(table: str) -> None:
+        frame = frame_of.get(table)
+        if frame is None:
+            frame = spark.createDataFrame([], STEP_LOG_COLUMNS[table])
+        ensure_table(spark, job.catalog, table, frame)
+
     with watch.part("create tables"):
-        in_parallel(lambda t: ensure_table(spark, job.catalog, t, everything[t]), new)
+        in_parallel(make, new)
     with watch.part("branches"):
-        touched = [table for table in sorted(everything) if table in frames.appends or table in new]
+        opened_tables = sorted({*frames.touched, *new})
         opened = in_parallel(
-            lambda t: state.open_branch(t, job.branch, job.base_tables.get(t)), touched
+            lambda t: state.open_branch(t, job.branch, job.base_tables.get(t)), opened_tables
         )
-    tables = {**job.base_tables, **dict(zip(touched, opened, strict=True))}
+    tables = {**job.base_tables, **dict(zip(opened_tables, opened, strict=True))}
 
     def write(table: str) -> None:
         with watch.part(f"append {table}"):
-            append(job.catalog, table, job.branch, frames.appends[table], _summary(job, table))
+            if table in frames.steps:
+                # A few rows that are known here: a Spark job would take several times as long.
+                state.append_rows(table, job.branch, frames.steps[table], _summary(job, table))
+            else:
+                append(job.catalog, table, job.branch, frames.appends[table], _summary(job, table))
 
     with watch.part("append"):
-        # The widest first: with two cores the last one to start should be short.
-        in_parallel(write, sorted(frames.appends, key=lambda t: (t in _STEP_LOG, t)))
+        in_parallel(write, frames.touched)
     with watch.part("heads"):
-        writes = tuple(in_parallel(lambda t: _written(state, job, t), sorted(frames.appends)))
+        writes = tuple(in_parallel(lambda t: _written(state, job, t), frames.touched))
     tables.update({write.table: write.snapshot_id for write in writes})
     progress(
         f"steps {job.interval.first_step}..{job.interval.last_step}: appended "

@@ -14,18 +14,34 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
 from lockstep.sql.plans.expansion import expand
-from lockstep.sql.plans.nodes import Aggregate, Join, Node, Project, Scan, Upsert, Weigh, Window
+from lockstep.sql.plans.multiway import join_trees
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Filter,
+    MultiwayJoin,
+    Node,
+    Project,
+    Scan,
+    UnionAll,
+    Upsert,
+    Values,
+    Weigh,
+    Window,
+)
 from lockstep.zset import ZSet
-from lockstep_engine.context import Context, configure_session
+from lockstep_engine.context import LARGE_STATE, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
-from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.evaluation import Before, evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace
 
 Interval = tuple[int, int]
 
 
-def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
-    """The plan's operators, inputs first, equal ones once; `append_only` names such sources."""
+def operators_of(
+    plan: Node, append_only: frozenset[str], tables: frozenset[str] = frozenset()
+) -> list[Operator]:
+    """The plan's operators, inputs first, equal ones once; `append_only` names such sources, `tables`
+    those whose rows before an interval can be read."""
     found: dict[Node, Operator] = {}
 
     def visit(node: Node) -> Operator:
@@ -36,12 +52,14 @@ def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
             if isinstance(node, Scan):
                 keeps = node.source in append_only
             traces = _traces(node, ref, keeps)
+            rows = _rows_of(node, ref, inputs, tables)
+            traces += tuple(trace for trace in rows if trace is not None)
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
             if isinstance(node, Weigh | Window | Upsert):
                 keeps = False
             refs = tuple(one.ref for one in inputs)
-            found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1)
+            found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1, rows)
         return found[node]
 
     visit(plan)
@@ -50,19 +68,6 @@ def operators_of(plan: Node, append_only: frozenset[str]) -> list[Operator]:
 
 def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
     match node:
-        case Join():
-            sides = [(node.left, node.left_keys), (node.right, node.right_keys)]
-            if _same_rows(node):
-                del sides[1]
-            return tuple(
-                TraceSpec(
-                    f"trace_{ref}_{place}",
-                    TraceKind.ROWS,
-                    keys,
-                    tuple(name for name in side.columns if name not in keys),
-                )
-                for place, (side, keys) in enumerate(sides)
-            )
         case Aggregate():
             traces = [TraceSpec(f"trace_{ref}", TraceKind.ACCUMULATORS, node.keys, ())]
             if not keeps:
@@ -73,51 +78,69 @@ def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
                     TraceSpec(f"trace_{ref}_{place}", TraceKind.VALUES, node.keys, (str(argument),))
                     for place, argument in enumerate(arguments)
                 ]
-            collected = [call for call in node.aggregates if call.expression is not None]
-            if collected:
-                read = dict.fromkeys(name for call in collected for name in call.references)
-                rest = tuple(name for name in read if name not in node.keys)
-                traces.append(TraceSpec(f"trace_{ref}_rows", TraceKind.ROWS, node.keys, rest))
             return tuple(traces)
-        case Window():
-            rest = tuple(name for name in node.input.columns if name not in node.partition)
-            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.partition, rest),)
         case Upsert():
-            others = tuple(name for name in node.columns if name not in node.keys)
-            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, node.keys, others),)
+            return (_rows(f"trace_{ref}", node.columns, node.keys),)
         case _:
             return ()
 
 
-def _same_rows(node: Join) -> bool:
-    """True where the sides are one relation under different names, column for column, with the
-    same keys: then one trace serves both."""
-    left, right = node.left, node.right
-    if not (isinstance(left, Project) and isinstance(right, Project)):
-        return False
-    places = [
-        tuple(side.columns.index(key) for key in keys)
-        for side, keys in ((left, node.left_keys), (right, node.right_keys))
-    ]
-    return (
-        left.input == right.input
-        and places[0] == places[1]
-        and [o.expression for o in left.outputs] == [o.expression for o in right.outputs]
+def _rows(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> TraceSpec:
+    key = tuple(dict.fromkeys(key))
+    rest = tuple(name for name in dict.fromkeys(columns) if name not in key)
+    return TraceSpec(table, TraceKind.ROWS, key, rest)
+
+
+def _rows_of(
+    node: Node, ref: int, inputs: Sequence[Operator], tables: frozenset[str]
+) -> tuple[TraceSpec | None, ...]:
+    """The traces of the rows that a node looks up; those of `tables` are known."""
+    match node:
+        case MultiwayJoin():
+            equated = {name for e in node.equalities for name in (e.left, e.right)}
+            wanted = [(tuple(n for n in i.columns if n in equated), i.columns) for i in node.inputs]
+        case Aggregate() if node.collected:
+            read = tuple(name for call in node.collected for name in call.references)
+            wanted = [(node.keys, read)]
+        case Window():
+            wanted = [(node.partition, node.input.columns)]
+        case _:
+            wanted = []
+    return tuple(
+        None if _is_in(tables, below.node) else _rows(f"trace_{ref}_rows_{place}", columns, key)
+        for place, ((key, columns), below) in enumerate(zip(wanted, inputs, strict=False))
     )
 
 
-def circuit_of(plan: Node, append_only: frozenset[str]) -> Circuit:
+def _is_in(tables: frozenset[str], node: Node) -> bool:
+    """Whether the rows of a node are those of tables, or stand in the query."""
+    if isinstance(node, Scan):
+        return node.source in tables
+    is_linear = isinstance(node, Values | Project | Filter | Weigh | UnionAll)
+    return is_linear and all(_is_in(tables, below) for below in node.inputs)
+
+
+def circuit_of(
+    plan: Node, append_only: frozenset[str], tables: frozenset[str] = frozenset()
+) -> Circuit:
     """A circuit with the plan as its only view, `root`."""
-    operators = operators_of(expand(plan), append_only)
+    operators = operators_of(*join_trees([expand(plan)]), append_only, tables)
     return Circuit(tuple(operators), (OutboxSpec("root", operators[-1].ref, plan.columns),))
 
 
 class Runner:
     """Runs a circuit; traces are kept as Arrow tables between intervals, one piece an interval."""
 
-    def __init__(self, spark: SparkSession, circuit: Circuit, merges_traces: bool = False) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        circuit: Circuit,
+        merges_traces: bool = False,
+        large_state: int = LARGE_STATE,
+    ) -> None:
         self._spark = spark
         self._merges_traces = merges_traces
+        self._large_state = large_state
         self._circuit = circuit
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
@@ -145,8 +168,8 @@ class Runner:
                 for name, rows in deltas.items()
             },
             silent,
-            self._trace,
-            Context(self._spark, records, 2, is_first, self._types),
+            Before(self._trace, self._table, self._size, lambda name: self._size(f"source {name}")),
+            Context(self._spark, records, 2, is_first, self._types, self._large_state),
         )
         outboxes = {
             table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
@@ -165,6 +188,8 @@ class Runner:
             if delta is not None:
                 self._empty[outbox.view] = delta.slice(0, 0)
             deltas_of[outbox.view] = self._empty[outbox.view] if delta is None else delta
+        for name, rows in deltas.items():
+            self._pieces.setdefault(f"source {name}", []).append(rows.drop("_step").toArrow())
         self._traces.clear()
         for name, rows in tables.items():
             self._pieces.setdefault(name, []).append(rows)
@@ -178,6 +203,17 @@ class Runner:
             self._traces[table] = self._held(table, as_frame(self._spark, pa.concat_tables(pieces)))
         rows = self._traces[table]
         return merge_trace(self._specs[table], rows) if self._merges_traces else rows
+
+    def _table(self, source: str, columns: tuple[str, ...]) -> DataFrame:
+        """What a source brought before the interval."""
+        name = f"source {source}"
+        if name not in self._traces:
+            pieces = as_frame(self._spark, pa.concat_tables(self._pieces[name]))
+            self._traces[name] = self._held(f"before_{source}", pieces)
+        return self._traces[name].select(*columns, "_weight")
+
+    def _size(self, table: str) -> int:
+        return sum(piece.num_rows for piece in self._pieces[table])
 
     def _held(self, name: str, rows: DataFrame) -> DataFrame:
         """The rows under a name that the server knows: a plan that reads them many times would carry

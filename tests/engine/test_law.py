@@ -46,10 +46,12 @@ def emitted(
     intervals: list[Interval],
     records: int,
     merges_traces: bool,
+    tables: frozenset[str],
+    large_state: int,
 ) -> list[Change]:
     """All that the plan emits, interval by interval."""
     append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
-    runner = Runner(spark, circuit_of(plan, append_only), merges_traces)
+    runner = Runner(spark, circuit_of(plan, append_only, tables), merges_traces, large_state)
     found: list[Change] = []
     for interval in intervals:
         deltas = {
@@ -81,7 +83,14 @@ def check_law(spark: SparkSession, seed: int) -> None:
     intervals = random_intervals(random, steps)
     records = random.choice([1_000, 10_000_000])
     merges_traces = random.random() < 0.5
-    note(f"seed {seed}: {intervals}, {records} records, merged {merges_traces}, {plan}")
+    names = [prefix.strip("_") for prefix in SOURCES]
+    tables = frozenset(name for name in names if random.random() < 0.5)
+    # State is read by the ranges of the change, or whole.
+    large_state = random.choice([0, 1_000_000])
+    note(
+        f"seed {seed}: {intervals}, {records} records, merged {merges_traces}, {tables}, "
+        f"large state {large_state}, {plan}"
+    )
     changes = {
         prefix: random_changes(random, CASES, steps, 8, retracts)
         for prefix, retracts in SOURCES.items()
@@ -89,7 +98,7 @@ def check_law(spark: SparkSession, seed: int) -> None:
     if random.random() < 0.5:
         # A source without a record is known to be empty before anything runs.
         changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
-    found = emitted(spark, plan, changes, intervals, records, merges_traces)
+    found = emitted(spark, plan, changes, intervals, records, merges_traces, tables, large_state)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
     oracle = Oracle(maker.meanings)

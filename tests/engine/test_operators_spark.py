@@ -29,7 +29,7 @@ from lockstep.sql.plans.nodes import (
 from lockstep.zset import ZSet
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import absolute_steps, consolidate, merge_steps, only_keys
-from lockstep_engine.operators import evaluate
+from lockstep_engine.operators import State, evaluate
 
 pytestmark = pytest.mark.spark
 
@@ -233,20 +233,6 @@ def test_self_join(
     check_like_batch(spark, plan, query)
 
 
-def test_a_trace_shared_by_both_sides_is_appended_once(spark: SparkSession) -> None:
-    plan = Join(renamed("l_", "k", "x"), renamed("r_", "k", "x"), ("l_k",), ("r_k",))
-    operator = operators_of(plan, frozenset())[-1]
-    assert len(operator.traces) == 1
-    delta = frame(
-        spark,
-        [("a", 1, 1, 1)],
-        {"k": "string", "x": "bigint", "_weight": "bigint", "_step": "bigint"},
-    )
-    sides = tuple(delta.withColumnsRenamed({"k": f"{s}_k", "x": f"{s}_x"}) for s in "lr")
-    evaluation = evaluate(operator, sides, {}, Context(spark, 1, 2))
-    assert [append.collect() for append in evaluation.appends.values()] == [[("a", 1, 1)]]
-
-
 @pytest.mark.parametrize("merges_traces", [True, False])
 def test_sum_of_doubles_neither_drifts_nor_depends_on_the_division(
     spark: SparkSession, merges_traces: bool
@@ -303,7 +289,7 @@ def test_sum_of_a_date_is_refused(spark: SparkSession) -> None:
 
 def test_a_scan_is_not_evaluated(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="the driver reads"):
-        evaluate(operators_of(TABLE, frozenset())[0], (), {}, Context(spark, 1, 2))
+        evaluate(operators_of(TABLE, frozenset())[0], (), State(), Context(spark, 1, 2))
 
 
 DELTA_TYPES = {"k": "string", "g": "double", "_weight": "bigint", "_step": "bigint"}
@@ -342,7 +328,7 @@ def test_a_kept_delta_is_recognised(
     operator = operators_of(plan, frozenset())[-1]
     everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
-    evaluation = evaluate(operator, (delta,), {}, Context(spark, len(CHANGES), 2))
+    evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES), 2))
     kept = evaluation.delta.persist()
     try:
         kept.groupBy("k").count().explain()
@@ -361,7 +347,7 @@ def test_intervals_of_other_steps_run_the_same_code(
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
 
     def code(first: int, last: int) -> list[str]:
-        evaluation = evaluate(operator, (delta,), {}, Context(spark, len(CHANGES), 2))
+        evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES), 2))
         absolute_steps(evaluation.delta, first, last).explain("codegen")
         shown = capsys.readouterr().out
         return [line for line in shown.splitlines() if line.startswith("/*")]

@@ -207,7 +207,7 @@ def test_outcomes_that_stay_unknown_end_in_an_error(
     lake.make("t")
     monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr(SqlCatalog, "commit_table", unsure([False] * 100))
-    with pytest.raises(Unreachable, match="could not be changed in 12 tries"):
+    with pytest.raises(Unreachable, match="nothing could be committed to it in 12 tries"):
         lake.state.open_branch("t", "attempt_a", None)
 
 

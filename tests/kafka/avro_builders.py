@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-def encoded(type_: Any, value: Any) -> bytes:  # noqa: PLR0912 - one case a type
+def encoded(type_: Any, value: Any) -> bytes:
     """The value in Avro's binary form; types are JSON values without references to names."""
     if isinstance(type_, list):
         at = next(n for n, branch in enumerate(type_) if (branch == "null") == (value is None))

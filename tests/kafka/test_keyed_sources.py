@@ -19,7 +19,7 @@ from lockstep.sql.circuit import Cost, Operator, SourceTable, TraceKind, TraceSp
 from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Scan, Upsert
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
-from lockstep_engine.operators import evaluate
+from lockstep_engine.operators import State, evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def check_table(
     operator = Operator(1, node, (0,), (trace,), False, Cost.CHANGE, 1)
     decoded = decode(spark, table, topic)
     assert decoded.delta.columns == [*columns, *CHANGE_COLUMNS, "_weight", "_step"]
-    evaluation = evaluate(operator, (decoded.delta,), {}, Context(spark, 100, 2))
+    evaluation = evaluate(operator, (decoded.delta,), State(), Context(spark, 100, 2))
     found = plain_rows(table, evaluation.delta)
     places = {(raw.partition, raw.offset): place for place, raw in enumerate(topic.records)}
     errors = decoded.errors.collect()

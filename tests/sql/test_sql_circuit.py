@@ -14,7 +14,7 @@ from sql_projects import FLIGHT_SOURCES, FLIGHTS, NEXMARK, NEXMARK_SOURCES
 from lockstep.sql.circuit import Circuit, Cost, Operator, TraceKind, TraceSpec
 from lockstep.sql.explain import explain, explain_data
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.plans.nodes import Aggregate, Join, Scan
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan
 
 
 def circuit(sql: str, *, sources: str = SOURCES) -> Circuit:
@@ -80,7 +80,8 @@ def test_append_only() -> None:
 
 def test_join_traces_hold_the_read_columns_by_key() -> None:
     join = only(
-        circuit("CREATE VIEW w AS SELECT t.b, e FROM t JOIN u ON t.a = u.a AND t.b > u.d"), Join
+        circuit("CREATE VIEW w AS SELECT t.b, e FROM t JOIN u ON t.a = u.a AND t.b > u.d"),
+        MultiwayJoin,
     )
     shapes = [(trace.kind, trace.key, trace.columns) for trace in join.traces]
     assert shapes == [
@@ -90,19 +91,21 @@ def test_join_traces_hold_the_read_columns_by_key() -> None:
 
 
 def test_a_column_that_is_equated_twice_is_one_key_of_the_trace() -> None:
-    join = only(circuit("CREATE VIEW w AS SELECT e FROM t JOIN u ON t.a = u.a AND t.a = u.d"), Join)
+    join = only(
+        circuit("CREATE VIEW w AS SELECT e FROM t JOIN u ON t.a = u.a AND t.a = u.d"), MultiwayJoin
+    )
     assert [trace.key for trace in join.traces] == [("a",), ("a_1", "d")]
 
 
 def test_equal_sides_share_a_trace_and_other_keys_do_not() -> None:
     both = "CREATE VIEW w AS SELECT x.c, y.c AS d FROM t x JOIN t y ON x.a = y.a"
-    left, right = only(circuit(both), Join).traces
+    left, right = only(circuit(both), MultiwayJoin).traces
     assert (left.key, right.key) == (("a",), ("a_1",))
     again = circuit(
         both
         + "; CREATE VIEW v2 AS SELECT x.c, y.c AS d FROM t x JOIN t y ON x.a = y.a AND x.c < y.c"
     )
-    joins = [one for one in again.operators if isinstance(one.node, Join)]
+    joins = [one for one in again.operators if isinstance(one.node, MultiwayJoin)]
     assert [join.traces for join in joins] == [(left, right), (left, right)]
     assert len(again.traces) == 2
 
@@ -124,8 +127,8 @@ def test_aggregate_traces() -> None:
 
 
 def test_products_cost_what_the_state_costs() -> None:
-    product = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a < u.a"), Join)
-    keyed = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a = u.a"), Join)
+    product = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a < u.a"), MultiwayJoin)
+    keyed = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a = u.a"), MultiwayJoin)
     assert (product.cost, keyed.cost) == (Cost.STATE, Cost.CHANGE)
 
 
@@ -133,7 +136,7 @@ FIXED = "CREATE VIEW w AS SELECT t.b, max(e) AS m FROM t JOIN u ON t.a = u.a GRO
 FIXED_TRACES = (
     "_trace_43c3b113b629b474",
     "_trace_677e448e85b16cdd",
-    "_trace_e8cc9b38a774f5a7",
+    "_trace_cbcd236c43cb28b6",
 )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow as pa
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -81,6 +82,10 @@ class IcebergState:
     def added_records(self, table: str, snapshot_id: int) -> int:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
         return _number(snapshot, "added-records")
+
+    def total_records(self, table: str, snapshot_id: int) -> int:
+        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        return _number(snapshot, "total-records")
 
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         metadata = self._load(table).metadata
@@ -172,10 +177,23 @@ class IcebergState:
         self._change_refs(table, change)
         return opened
 
-    def append_nothing(self, table: str, branch: str, summary: Mapping[str, str]) -> None:
-        with self._catalog.plain_errors(table), self._load(table).transaction() as transaction:
-            properties = dict(summary)
-            transaction.update_snapshot(properties, branch).fast_append().commit()
+    def append_rows(
+        self,
+        table: str,
+        branch: str,
+        rows: Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+    ) -> None:
+        def append(loaded: Table) -> None:
+            with loaded.transaction() as transaction:
+                if rows:
+                    shape = loaded.schema().as_arrow()
+                    arrow = pa.Table.from_pylist(list(rows), schema=shape)
+                    transaction.append(arrow, dict(summary), branch)
+                else:
+                    transaction.update_snapshot(dict(summary), branch).fast_append().commit()
+
+        self._commit_anew(table, append)
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
         def change(metadata: TableMetadata) -> _RefChange:
@@ -233,25 +251,34 @@ class IcebergState:
     # ── inside ──────────────────────────────────────────────────────────────────────────────────
 
     def _change_refs(self, table: str, change: Callable[[TableMetadata], _RefChange]) -> None:
-        """Write what `change` says of the newest metadata; anew where somebody else was first."""
-        loaded = self._load(table)
-        last = ""
-        for attempt in range(COMMIT_TRIES):
-            if attempt:
-                time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.02 * 2**attempt)))
-                loaded = self._load(table)
+        """Write what `change` says of the newest metadata."""
+
+        def commit(loaded: Table) -> None:
             wanted = change(loaded.metadata)
             if wanted.is_empty:
                 return
             try:
+                _commit(loaded, wanted)
+            except CommitStateUnknownException as error:
+                # Found out by reading: what has landed gives an empty change.
+                raise CommitFailedException(str(error)) from error
+
+        self._commit_anew(table, commit)
+
+    def _commit_anew(self, table: str, commit: Callable[[Table], None]) -> None:
+        """Do `commit` on the table as it is now; again where somebody else was first."""
+        last = ""
+        for attempt in range(COMMIT_TRIES):
+            if attempt:
+                time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.02 * 2**attempt)))
+            try:
                 with self._catalog.plain_errors(table):
-                    _commit(loaded, wanted)
+                    commit(self._load(table))
                 return
-            except (CommitFailedException, CommitStateUnknownException) as error:
-                # Unknown is found out by reading: what has landed gives an empty change.
+            except CommitFailedException as error:
                 last = str(error)
         raise Unreachable(
-            f"table {table}: its refs could not be changed in {COMMIT_TRIES} tries",
+            f"table {table}: nothing could be committed to it in {COMMIT_TRIES} tries",
             found=last[:300],
             next_step="run the command again once fewer writers are at work on the table",
         )

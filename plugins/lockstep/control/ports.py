@@ -156,13 +156,24 @@ class State(Protocol):
         """How many rows a snapshot added, by its own summary."""
         ...
 
+    def total_records(self, table: str, snapshot_id: int) -> int:
+        """How many rows a table has at a snapshot, by its own summary."""
+        ...
+
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         """How many rows the snapshot and its ancestors added for later steps than `step`, by their
         summaries. Raises StateDiverged where an append does not say up to which step it goes."""
         ...
 
-    def append_nothing(self, table: str, branch: str, summary: Mapping[str, str]) -> None:
-        """A snapshot without rows on the branch, which carries the summary."""
+    def append_rows(
+        self,
+        table: str,
+        branch: str,
+        rows: Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+    ) -> None:
+        """One snapshot on the branch with these rows, by column name, which carries the summary; it
+        stands for no rows, too."""
         ...
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:

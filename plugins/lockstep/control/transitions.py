@@ -58,7 +58,7 @@ def apply(state: PipelineState | None, change: Change, *, name: str = "") -> Pip
     return state if after is state else replace(after, revision=state.revision + 1)
 
 
-def _changed(state: PipelineState, change: Change) -> PipelineState:  # noqa: PLR0912 - a case each
+def _changed(state: PipelineState, change: Change) -> PipelineState:
     match change:
         case Deploy():
             return _deploy_again(state, change)

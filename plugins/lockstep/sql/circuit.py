@@ -163,13 +163,20 @@ class TraceSpec:
     key: tuple[str, ...]
     columns: tuple[str, ...]
 
+    @property
+    def row(self) -> tuple[str, ...]:
+        """All columns but the weight, those of the key first."""
+        return (*self.key, *self.columns)
+
 
 @dataclass(frozen=True)
 class Operator:
     """One node of the circuit: `node.inputs` are stood for by the refs in `inputs`.
 
     `append_only`: its output never has a negative weight. `uses`: how many operators and outboxes
-    read its output, so that the engine knows what is worth keeping.
+    read its output, so that the engine knows what is worth keeping. `rows`, where the operator looks
+    up rows of its inputs that were there before an interval: by input their trace, which is among
+    `traces`, or None where followed tables have them, at the snapshots that the interval starts from.
     """
 
     ref: int
@@ -179,6 +186,7 @@ class Operator:
     append_only: bool
     cost: Cost
     uses: int
+    rows: tuple[TraceSpec | None, ...] = ()
 
 
 @dataclass(frozen=True)

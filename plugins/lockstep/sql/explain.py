@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.sql.circuit import Circuit, Cost, Operator, Project, SourceTable, TraceSpec
+from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
     Filter,
     Generate,
     Join,
+    MultiwayJoin,
     Node,
     Output,
     Scan,
@@ -100,6 +102,11 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
                 "cost": operator.cost.value,
                 "uses": operator.uses,
                 "traces": [_trace_data(trace) for trace in operator.traces],
+                "rows_in_tables": [
+                    ref
+                    for ref, trace in zip(operator.inputs, operator.rows, strict=False)
+                    if trace is None
+                ],
             }
             for operator in circuit.operators
         ],
@@ -129,8 +136,8 @@ def operator_kind(node: Node) -> str:
     match node:
         case Aggregate() if not node.aggregates:
             return "distinct"
-        case Join() if not node.left_keys:
-            return "product"
+        case MultiwayJoin():
+            return "join" if node.equalities else "product"
         case TimeWindow():
             return "time window"
         case UnionAll():
@@ -145,6 +152,13 @@ def _operator_lines(operator: Operator) -> list[str]:
     kind = "append-only" if operator.append_only else "retracting"
     lines = [f"  %{operator.ref} = {words}"]
     lines += [f"       {_trace_text(trace)}" for trace in operator.traces]
+    in_tables = [
+        ref for ref, trace in zip(operator.inputs, operator.rows, strict=False) if trace is None
+    ]
+    if in_tables:
+        lines.append(
+            f"       rows of {', '.join(f'%{ref}' for ref in in_tables)} as the tables have them"
+        )
     lines.append(f"       {kind}; {_COST[operator.cost]}")
     return lines
 
@@ -172,6 +186,8 @@ def _detail(operator: Operator) -> str:
         case Window():
             text = _window(node)
         case Join():
+            raise AssertionError("a circuit has multiway joins")
+        case MultiwayJoin():
             text = _join(node)
         case Aggregate():
             calls = ", ".join(map(_call, node.aggregates))
@@ -188,9 +204,9 @@ def _output(output: Output) -> str:
     return f"{output.name} = {output.expression.text}"
 
 
-def _join(node: Join) -> str:
-    keys = " and ".join(f"{a} {'<=>' if same else '='} {b}" for a, b, same in node.keys)
-    condition = f"where {node.condition.text}" if node.condition is not None else ""
+def _join(node: MultiwayJoin) -> str:
+    keys = " and ".join(e.text.replace("`", "") for e in node.equalities)
+    condition = f"where {all_of(node.conditions).text}" if node.conditions else ""
     return " ".join(filter(None, (f"on {keys}" if keys else "", condition)))
 
 

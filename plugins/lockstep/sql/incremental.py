@@ -1,8 +1,9 @@
 """Plans to a circuit: shared operators with their traces, append-only marks and costs.
 
 Every operator maps a delta of many steps to a delta of many steps. What it has to remember for that
-is its traces: a join the two inputs, an aggregate the accumulators of each key and, where rows can
-be taken back, the values that min and max choose from.
+is its traces: a join its inputs, an aggregate the accumulators of each key and, where rows can
+be taken back, the values that min and max choose from. Rows of a followed table are remembered
+already: by the table.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from lockstep.sql.circuit import (
     TraceKind,
     TraceSpec,
 )
+from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     Aggregate,
-    Expression,
     Filter,
     Generate,
     Join,
-    JoinKind,
+    MultiwayJoin,
     Node,
     Scan,
     TimeWindow,
@@ -49,7 +50,7 @@ def build_circuit(project: Project) -> Circuit:
     """The circuit of all published views; equal sub-plans are one operator, inputs stand first."""
     builder = _Builder({source.name: source for source in project.sources})
     published = [view for view in project.views if view.published]
-    outputs = [builder.add(view.plan) for view in published]
+    outputs = [builder.add(plan) for plan in join_trees([view.plan for view in published])]
     uses = Counter(outputs)
     for inputs in builder.inputs:
         uses.update(set(inputs))
@@ -62,6 +63,7 @@ def build_circuit(project: Project) -> Circuit:
             append_only=builder.append_only[ref],
             cost=_cost(node),
             uses=uses[ref],
+            rows=builder.rows(ref),
         )
         for ref, node in enumerate(builder.nodes)
     )
@@ -76,13 +78,14 @@ def _cost(node: Node) -> Cost:
     """Operators look up only the keys of the change; a product has no key, nor has a window over all
     rows, nor an aggregate over all rows that is computed anew."""
     match node:
-        case Join():
-            return Cost.CHANGE if node.left_keys else Cost.STATE
+        case MultiwayJoin():
+            paths = (path(node, start) for start in range(len(node.inputs)))
+            is_keyed = all(hop.equalities for hops in paths for hop in hops[1:])
+            return Cost.CHANGE if is_keyed else Cost.STATE
         case Window():
             return Cost.CHANGE if node.partition else Cost.STATE
         case Aggregate():
-            is_anew = any(call.expression is not None for call in node.aggregates)
-            return Cost.STATE if is_anew and not node.keys else Cost.CHANGE
+            return Cost.STATE if node.collected and not node.keys else Cost.CHANGE
         case _:
             return Cost.CHANGE
 
@@ -95,6 +98,7 @@ class _Builder:
         self.nodes: list[Node] = []
         self.inputs: list[tuple[int, ...]] = []
         self.append_only: list[bool] = []
+        self._in_tables: list[bool] = []
 
     def add(self, node: Node) -> int:
         """The ref of a node, after those of its inputs."""
@@ -105,6 +109,7 @@ class _Builder:
         self.nodes.append(node)
         self.inputs.append(inputs)
         self.append_only.append(self._is_append_only(node, inputs))
+        self._in_tables.append(self._is_in_tables(node, inputs))
         self._hashes.append(self._hash(node, inputs))
         return ref
 
@@ -128,27 +133,53 @@ class _Builder:
         """A name for what the node computes, the same in every process and release."""
         return _digest([_canonical(node, self._sources), [self._hashes[ref] for ref in inputs]])
 
-    def traces(self, ref: int) -> tuple[TraceSpec, ...]:
+    def _is_in_tables(self, node: Node, inputs: tuple[int, ...]) -> bool:
+        """Whether the rows at a version can be read from followed tables at its snapshots, row by row
+        and without making more of them."""
+        match node:
+            case Scan():
+                return self._sources[node.source].is_table
+            case Values() | Projection() | Filter() | Weigh() | UnionAll():
+                return all(self._in_tables[ref] for ref in inputs)
+            case _:
+                return False
+
+    def rows(self, ref: int) -> tuple[TraceSpec | None, ...]:
+        """The traces of the inputs whose rows the operator looks up, None for those in tables."""
         node, inputs = self.nodes[ref], self.inputs[ref]
         match node:
-            case Join():
-                keys = (node.left_keys, node.right_keys)
-                return tuple(
-                    dict.fromkeys(
-                        self._trace(side, TraceKind.ROWS, key, _rest(self.nodes[side].columns, key))
-                        for side, key in zip(inputs, keys, strict=True)
-                    )
+            case MultiwayJoin():
+                equated = {name for e in node.equalities for name in (e.left, e.right)}
+                keys = (
+                    tuple(name for name in one.columns if name in equated) for one in node.inputs
                 )
-            case Aggregate():
-                return self._aggregate_traces(node, inputs[0])
+                return tuple(map(self._rows, inputs, keys))
+            case Aggregate() if node.collected:
+                read = dict.fromkeys(name for call in node.collected for name in call.references)
+                return (self._rows(inputs[0], node.keys, tuple(read)),)
             case Window():
-                rest = _rest(node.input.columns, node.partition)
-                return (self._trace(inputs[0], TraceKind.ROWS, node.partition, rest),)
-            case Upsert():
-                others = _rest(node.columns, node.keys)
-                return (self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]),)
+                return (self._rows(inputs[0], node.partition),)
             case _:
                 return ()
+
+    def _rows(
+        self, of: int, key: tuple[str, ...], columns: tuple[str, ...] | None = None
+    ) -> TraceSpec | None:
+        if self._in_tables[of]:
+            return None
+        read = self.nodes[of].columns if columns is None else columns
+        return self._trace(of, TraceKind.ROWS, key, _rest(read, key))
+
+    def traces(self, ref: int) -> tuple[TraceSpec, ...]:
+        node, inputs = self.nodes[ref], self.inputs[ref]
+        found: list[TraceSpec] = []
+        if isinstance(node, Aggregate):
+            found += self._aggregate_traces(node, inputs[0])
+        if isinstance(node, Upsert):
+            others = _rest(node.columns, node.keys)
+            found.append(self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]))
+        found += [trace for trace in self.rows(ref) if trace is not None]
+        return tuple(dict.fromkeys(found))
 
     def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
         calls = [
@@ -166,15 +197,6 @@ class _Builder:
             found += [
                 self._trace(below, TraceKind.VALUES, node.keys, (name,)) for name in arguments
             ]
-        read = dict.fromkeys(
-            name
-            for call in node.aggregates
-            if call.expression is not None
-            for name in call.references
-        )
-        if any(call.expression is not None for call in node.aggregates):
-            rest = _rest(tuple(read), node.keys)
-            found.append(self._trace(below, TraceKind.ROWS, node.keys, rest))
         return tuple(found)
 
     def _trace(
@@ -206,10 +228,6 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _text(expression: Expression | None) -> str:
-    return "" if expression is None else expression.text
-
-
 def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
     """One node without its inputs, as JSON values. A change here renames every trace."""
     match node:
@@ -237,12 +255,12 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Weigh():
             text = [node.weight.text]
         case Join():
-            assert node.kind is JoinKind.INNER, "other kinds are written out before"
-            text = [list(node.left_keys), list(node.right_keys), _text(node.condition)]
-            text += [[*map(str, node.null_safe)]] if any(node.null_safe) else []
+            raise AssertionError("joins of two are merged into multiway joins before")
+        case MultiwayJoin():
+            text = [[e.text for e in node.equalities], [c.text for c in node.conditions]]
         case Aggregate():
             calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
-            texts = [[c.name, c.text] for c in node.aggregates if c.expression is not None]
+            texts = [[call.name, call.text] for call in node.collected]
             text = [list(node.keys), calls, *([texts] if texts else [])]
         case Window():
             calls = [[c.name, c.function.text, c.over] for c in node.calls]

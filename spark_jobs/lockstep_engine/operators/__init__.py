@@ -20,6 +20,7 @@ from lockstep.sql.plans.nodes import (
     Filter,
     Generate,
     Join,
+    MultiwayJoin,
     Project,
     Scan,
     TimeWindow,
@@ -51,17 +52,19 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
     """The delta of one operator and its appends, as frames that have not run yet.
 
     `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`; None is a
-    delta that is known to be empty: for a join only, and for one side of it. `state` maps each of the
-    operator's trace tables to its rows at the version opened (a key may have several rows, and rows
-    may cancel), or to None where there are none. Raises WrongUse for a type that an aggregate is not
-    defined on.
+    delta that is known to be empty: for a join only, and not for all of its inputs. Raises WrongUse for
+    a type that an aggregate is not defined on.
     """
     node = operator.node
     deltas = tuple(delta for delta in inputs if delta is not None)
-    assert len(deltas) == len(inputs) or isinstance(node, Join), "an empty union has types, too"
+    assert len(deltas) == len(inputs) or isinstance(node, MultiwayJoin), (
+        "an empty union has types, too"
+    )
     match node:
         case Scan() | Values():
             raise ValueError("what has no input is what the driver reads; it is not evaluated here")
+        case Join():
+            raise ValueError("joins of two are merged into multiway joins before")
         case Project():
             return Evaluation(project(node, deltas[0]))
         case Filter():
@@ -74,7 +77,7 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
             return Evaluation(weigh(node, deltas[0]))
         case UnionAll():
             return Evaluation(union_all(deltas))
-        case Join():
+        case MultiwayJoin():
             return join(operator, node, inputs, state, context)
         case Aggregate():
             return aggregate(operator, node, deltas[0], state, context)

@@ -65,7 +65,7 @@ class Accumulator:
 
 def collected_name(call: AggregateCall) -> str:
     """The column of a collected aggregate's value after a step."""
-    return quoted(f"_collected_{call.name}")
+    return f"_collected_{call.name}"
 
 
 def places_of(calls: Iterable[AggregateCall]) -> Mapping[str, int]:
@@ -160,7 +160,7 @@ def _weighted_decimal(value: str, kind: DecimalType) -> str:
 def value_of(call: AggregateCall, node: Aggregate, types: Mapping[str, DataType]) -> str:
     """The aggregate's value, in Spark's own result type, from the totals of its accumulators."""
     if call.expression is not None:
-        value = collected_name(call)
+        value = quoted(collected_name(call))
         return value if call.of_nothing == "NULL" else f"coalesce({value}, {call.of_nothing})"
     if call.argument is None:
         return f"coalesce({ROWS}, 0L)"

@@ -22,7 +22,9 @@ from lockstep_engine.deltas import (
     FIRST,
     STEP,
     columns_of,
+    merge_steps,
     only_keys,
+    quoted,
     step_before,
     union,
 )
@@ -35,12 +37,7 @@ from lockstep_engine.operators.accumulators import (
     places_of,
     value_of,
 )
-from lockstep_engine.operators.collected import (
-    collected_append,
-    collected_calls,
-    collected_per_step,
-    collected_trace,
-)
+from lockstep_engine.operators.collected import collected_per_step
 from lockstep_engine.operators.evaluated import Evaluation, State
 from lockstep_engine.operators.exact_sums import (
     PLACE,
@@ -70,7 +67,7 @@ def aggregate(
         *columns_of([*node.keys, STEP]), *(F.expr(a.lift).alias(a.name) for a in accumulators)
     )
     table = _accumulator_table(operator)
-    trace = state.get(table)
+    trace = state.traces.get(table)
     appends = {table: _merged(lifted, node.keys, accumulators)}
     sums = _exact_sums(node, types)
     parts = [lifted, *_seeds(node, accumulators, trace, bool(sums), delta, context)]
@@ -84,14 +81,14 @@ def aggregate(
         appends[spec.table] = values_append(delta, node.keys, argument)
     extremes = _extremes(node, by_value, types)
     if extremes:
-        parts.append(extremes_per_step(extremes, key_fields, delta, state, context))
+        parts.append(extremes_per_step(extremes, key_fields, delta, state.traces, context))
         levels.extend(name for one in extremes for name in one.names)
-    calls, rows = collected_calls(node), collected_trace(operator)
-    if rows is not None:
-        held = state.get(rows.table)
-        parts.append(collected_per_step(calls, rows, delta, held, context))
-        appends[rows.table] = collected_append(rows, delta)
-        levels.extend(map(collected_name, calls))
+    if node.collected:
+        parts.append(collected_per_step(node, delta, state.input(0), context))
+        levels.extend(map(collected_name, node.collected))
+    for rows in operator.rows:
+        if rows is not None:
+            appends[rows.table] = merge_steps(delta, rows.row)
     per_step = _merged(union(parts), [*node.keys, STEP], accumulators, levels)
     running = _running(node, per_step, accumulators, levels)
     values = [F.expr(value_of(c, node, types)).alias(c.name) for c in node.aggregates]
@@ -157,10 +154,10 @@ def _merged(
     accumulators: tuple[Accumulator, ...],
     levels: Sequence[str] = (),
 ) -> DataFrame:
-    """One row per `by`. `levels` are values after a step, not increments, as SQL text: at most one a
-    step. Spark orders no maps, so it is not the greatest, but the first that is there."""
+    """One row per `by`. `levels` are values after a step, not increments: at most one a step. Spark
+    orders no maps, so it is not the greatest, but the first that is there."""
     merges = [F.expr(f"{a.merge}({a.name})").alias(a.name) for a in accumulators]
-    values = [F.first(name, ignorenulls=True).alias(name.strip("`")) for name in levels]
+    values = [F.first(quoted(name), ignorenulls=True).alias(name) for name in levels]
     return rows.groupBy(*columns_of(by)).agg(*merges, *values)
 
 
@@ -200,7 +197,7 @@ def _running(
     to_now = _by_key(node).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return per_step.select(
         *columns_of([*node.keys, STEP]),
-        *levels,
+        *columns_of(levels),
         *(F.expr(f"{a.merge}({a.name})").over(to_now).alias(a.name) for a in accumulators),
     )
 

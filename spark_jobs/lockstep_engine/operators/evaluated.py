@@ -12,8 +12,22 @@ __all__ = ["Deltas", "Evaluation", "State"]
 Deltas = tuple["DataFrame | None", ...]
 """The deltas of an operator's inputs, None for one that is known to be empty."""
 
-State = Mapping[str, "DataFrame | None"]
-"""By trace table: its rows at the version opened, or None where it has none."""
+
+@dataclass(frozen=True)
+class State:
+    """What was there before an interval.
+
+    `rows`, by input, for operators that look rows of their inputs up: the input's columns and
+    `_weight bigint` (rows may cancel), or None where there are none. `traces`, by table: its rows at
+    the version opened (a key may have several), or None where it has none.
+    """
+
+    rows: tuple[DataFrame | None, ...] = ()
+    traces: Mapping[str, DataFrame | None] = field(default_factory=dict)
+
+    def input(self, place: int) -> DataFrame | None:
+        """The rows of an input."""
+        return self.rows[place] if self.rows else None
 
 
 @dataclass(frozen=True)

@@ -1,104 +1,102 @@
-"""Inner join is bilinear: (a + Δa) ⋈ (b + Δb) = a⋈b + Δa⋈(b + Δb) + a⋈Δb.
+"""Inner joins are linear in each input: with S the rows before an interval and Δ its changes,
 
-A pair's weight is the product of the weights, its step the later of the two: it is there from when
-both are. Both terms are needed: without a⋈Δb a late right row never meets the left rows of earlier
-intervals; and Δa must meet Δb in one of the terms only, else rows that came together count twice.
+    Δ(a ⋈ b ⋈ c) = Δa ⋈ S_b ⋈ S_c + (S_a + Δa) ⋈ Δb ⋈ S_c + (S_a + Δa) ⋈ (S_b + Δb) ⋈ Δc
+
+A combination's weight is the product of the weights, its step the latest: it is there from when all
+are. In the term of an input, those before it stand with their changes and those after it without:
+otherwise rows that came together would be counted more than once, or not at all. No result of a part
+of the join is looked up, so none is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
-from lockstep.sql.plans.nodes import Aggregate, Join, Node, Weigh, Window
+from lockstep.sql.plans.multiway import Hop, path
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Weigh, Window
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted, step_before
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, step_before
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join"]
 
 
 def join(
-    operator: Operator,
-    node: Join,
-    inputs: Deltas,
-    state: State,
-    context: Context,
+    operator: Operator, node: MultiwayJoin, inputs: Deltas, state: State, context: Context
 ) -> Evaluation:
-    """The join's delta, and both inputs as appends to their traces.
-
-    The operator's traces are those of the left and of the right input, in this order; where they
-    are one table (both sides are the same rows), it is given once or twice.
-    """
-    traces = operator.traces
-    if len(traces) not in (1, 2):
-        raise ValueError(f"a join has a trace for each side, not {len(traces)}")
-    specs = (traces[0], traces[-1])
-    sides = (node.left.columns, node.right.columns)
-    orders = tuple(
-        _trace_order(columns, keys)
-        for columns, keys in zip(sides, (node.left_keys, node.right_keys), strict=True)
-    )
-    before = [
-        _as_side(state.get(spec.table), spec, order)
-        for spec, order in zip(specs, orders, strict=True)
-    ]
-    left, right = (_renamed(delta, side) for side, delta in zip("lr", inputs, strict=True))
-    old_left, old_right = (_renamed(rows, side) for side, rows in zip("lr", before, strict=True))
-    whole_right = [rows for rows in (right, old_right) if rows is not None]
-    terms = []
-    if left is not None and whole_right:
-        terms.append(
-            _pairs(node, _small(left, context), reduce(DataFrame.unionByName, whole_right))
-        )
-    if old_left is not None and right is not None:
-        terms.append(_pairs(node, old_left, _small(right, context)))
+    """The join's delta, and what its inputs add to their traces."""
+    terms = list(_terms(node, inputs, state, context))
     if not terms:
-        raise ValueError("an empty delta on one side needs the state of both")
+        raise ValueError("where no input has rows before the interval, all have a change in it")
     appends: dict[str, DataFrame] = {}
-    for spec, order, delta, below in zip(specs, orders, inputs, node.inputs, strict=True):
-        if delta is None:
-            continue
-        retracts = not operator.append_only and _may_retract(below)
-        appends.setdefault(spec.table, _append(spec, order, delta, retracts))
+    for trace, delta, below in zip(operator.rows, inputs, node.inputs, strict=True):
+        if trace is not None and delta is not None:
+            retracts = not operator.append_only and _may_retract(below)
+            appends.setdefault(trace.table, _append(trace, delta, retracts))
     return Evaluation(reduce(DataFrame.unionByName, terms), appends)
 
 
-def _trace_order(columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """A side's columns as its trace has them: keys first, each once, then the others."""
-    return tuple(dict.fromkeys((*keys, *columns)))
+def _terms(
+    node: MultiwayJoin, inputs: Deltas, state: State, context: Context
+) -> Iterator[DataFrame]:
+    """For each input that changes: its change, with all that this meets."""
+    found = map(state.input, range(len(inputs)))
+    before = [None if rows is None else rows.select("*", step_before()) for rows in found]
+    for place, delta in enumerate(inputs):
+        earlier = [_all(*both) for both in zip(before[:place], inputs[:place], strict=True)]
+        sides = [*earlier, delta, *before[place + 1 :]]
+        if all(side is not None for side in sides):
+            # What is large is joined as people wrote it, which is what Spark would do.
+            hops = path(node, place if context.is_small else 0)
+            yield _combinations(node, hops, [side for side in sides if side is not None], context)
 
 
-def _names(spec: TraceSpec, order: tuple[str, ...]) -> Mapping[str, str]:
-    """A side's columns to those of its trace, which two sides may share under different names."""
-    own = tuple(dict.fromkeys((*spec.key, *spec.columns)))
-    if set(own) == set(order):
-        return {name: name for name in order}
-    if len(own) != len(order):
-        raise ValueError(f"trace {spec.table} has columns {own}, its join needs {order}")
-    return dict(zip(order, own, strict=True))
+def _all(before: DataFrame | None, delta: DataFrame | None) -> DataFrame | None:
+    if before is None or delta is None:
+        return delta if before is None else before
+    return before.unionByName(delta)
 
 
-def _as_side(rows: DataFrame | None, spec: TraceSpec, order: tuple[str, ...]) -> DataFrame | None:
-    """A trace's rows as a delta of its side that was there before the first step."""
-    if rows is None:
-        return None
-    names = _names(spec, order)
-    columns = [F.col(quoted(names[name])).alias(name) for name in order]
-    return rows.select(*columns, *columns_of([WEIGHT]), step_before())
-
-
-def _append(spec: TraceSpec, order: tuple[str, ...], delta: DataFrame, retracts: bool) -> DataFrame:
-    """A delta as rows for its trace; what came and went within the interval leaves nothing."""
-    names = _names(spec, order)
-    rows = delta.select(
-        *(F.col(quoted(name)).alias(names[name]) for name in order), *columns_of([WEIGHT])
+def _combinations(
+    node: MultiwayJoin, hops: tuple[Hop, ...], sides: list[DataFrame], context: Context
+) -> DataFrame:
+    """The sides joined in the order of the hops, from the first."""
+    joined = _filtered(_numbered(sides, hops[0]), hops[0])
+    for hop in hops[1:]:
+        # A change is small, and so is what it meets: it goes to where the rows lie.
+        few = F.broadcast(joined) if context.is_small else joined
+        more = _numbered(sides, hop)
+        if hop.equalities:
+            on = [e.text for e in hop.equalities] + [f"({c.text})" for c in hop.conditions]
+            joined = few.join(more, F.expr(" AND ".join(on)), "inner")
+        else:
+            joined = _filtered(few.crossJoin(more), hop)
+    places = range(len(sides))
+    return joined.select(
+        *columns_of(node.columns),
+        F.expr(" * ".join(f"{WEIGHT}_{place}" for place in places)).alias(WEIGHT),
+        F.expr(f"greatest({', '.join(f'{STEP}_{place}' for place in places)})").alias(STEP),
     )
-    return merge_steps(rows, [names[name] for name in order]) if retracts else rows
+
+
+def _numbered(sides: list[DataFrame], hop: Hop) -> DataFrame:
+    names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
+    return sides[hop.input].withColumnsRenamed(names)
+
+
+def _filtered(rows: DataFrame, hop: Hop) -> DataFrame:
+    return reduce(lambda some, one: some.where(one.text), hop.conditions, rows)
+
+
+def _append(trace: TraceSpec, delta: DataFrame, retracts: bool) -> DataFrame:
+    """A delta as rows for its trace; what came and went within the interval leaves nothing."""
+    rows = delta.select(*columns_of([*trace.row, WEIGHT]))
+    return merge_steps(rows, trace.row) if retracts else rows
 
 
 def _may_retract(node: Node) -> bool:
@@ -106,30 +104,3 @@ def _may_retract(node: Node) -> bool:
     if isinstance(node, Weigh | Window) or (isinstance(node, Aggregate) and node.aggregates):
         return True
     return any(_may_retract(below) for below in node.inputs)
-
-
-def _renamed(delta: DataFrame | None, side: str) -> DataFrame | None:
-    if delta is None:
-        return None
-    return delta.withColumnsRenamed({WEIGHT: f"_{side}_weight", STEP: f"_{side}_step"})
-
-
-def _small(delta: DataFrame, context: Context) -> DataFrame:
-    return F.broadcast(delta) if context.is_small else delta
-
-
-def _pairs(node: Join, left: DataFrame, right: DataFrame) -> DataFrame:
-    terms = [
-        f"{quoted(left_key)} {'<=>' if null_safe else '='} {quoted(right_key)}"
-        for left_key, right_key, null_safe in node.keys
-    ]
-    if node.condition is not None:
-        terms.append(f"({node.condition.text})")
-    matched = (
-        left.join(right, F.expr(" AND ".join(terms)), "inner") if terms else left.crossJoin(right)
-    )
-    return matched.select(
-        *columns_of(node.columns),
-        F.expr("_l_weight * _r_weight").alias(WEIGHT),
-        F.expr("greatest(_l_step, _r_step)").alias(STEP),
-    )

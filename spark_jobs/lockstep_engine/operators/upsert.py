@@ -44,7 +44,7 @@ def upsert(
     others = trace.columns
     row = f"struct({', '.join(['true AS _there', *map(quoted, others)])})"
     states = _last_records(node, row, delta)
-    held = state.get(trace.table)
+    held = state.traces.get(trace.table)
     if held is not None:
         rows = merge_steps(
             only_keys(held, node.keys, delta, context), [*node.keys, *others]

@@ -35,9 +35,8 @@ def window(
     operator: Operator, node: Window, delta: DataFrame, state: State, context: Context
 ) -> Evaluation:
     """The change of the rows with their values, consolidated, and the input for the trace."""
-    (trace,) = operator.traces
     columns = node.input.columns
-    rows = rows_at_positions(delta, state.get(trace.table), node.partition, columns, context)
+    rows = rows_at_positions(delta, state.input(0), node.partition, columns, context)
     pending, order = list(node.calls), None
     while pending:
         if pending[0].order != order:
@@ -57,11 +56,8 @@ def window(
             f"struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) END)"
         ),
     )
-    order_of_trace = tuple(dict.fromkeys((*trace.key, *trace.columns)))
-    return Evaluation(
-        consolidate(changes, node.columns),
-        {trace.table: merge_steps(delta, order_of_trace)},
-    )
+    appends = {trace.table: merge_steps(delta, trace.row) for trace in operator.traces}
+    return Evaluation(consolidate(changes, node.columns), appends)
 
 
 def _order_names(order: Sequence[SortKey]) -> list[str]:

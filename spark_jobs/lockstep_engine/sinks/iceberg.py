@@ -287,7 +287,7 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
         publish.state.open_branch(publish.view, branch, base)
         publish.reached(ViewPoint.BRANCHED)
         if not pending:
-            publish.state.append_nothing(publish.view, branch, publish.summary(publish.last_step))
+            publish.state.append_rows(publish.view, branch, (), publish.summary(publish.last_step))
             rows = 0
         elif head.records + pending <= publish.small_rows and not incomparable(delta.schema):
             rows = _rewrite(publish, delta, branch, base)

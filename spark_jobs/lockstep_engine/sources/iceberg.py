@@ -25,7 +25,7 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.sources.file_rows import StepChange, read_changes
 
-__all__ = ["Followed", "read_table"]
+__all__ = ["Followed", "read_before", "read_table", "records_before"]
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,16 @@ class _Reader:
     @property
     def name(self) -> str:
         """The table as SQL text."""
-        return ".".join(map(quoted, self.source.table.split(".")))
+        return _name(self.source)
 
     def shown(self, rows: DataFrame, weight: int, *more: str) -> DataFrame:
-        """The wanted columns as declared (an older snapshot may have narrower types), and a weight."""
-        types = {column.key: column.type for column in self.source.columns}
-        casts = [f"CAST({quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in self.columns]
-        return rows.selectExpr(*casts, f"{weight}L AS {WEIGHT}", *more)
+        """The wanted columns as declared, and a weight."""
+        return _shown(self.source, rows, self.columns, weight, *more)
 
     def all_rows(self, snapshot_id: int | None, weight: int, step: int) -> Iterator[DataFrame]:
         """The rows at a snapshot; nothing where there is none."""
         if snapshot_id is not None:
-            rows = self.spark.read.option("versionAsOf", snapshot_id).table(self.name)
+            rows = _at(self.spark, self.source, snapshot_id)
             yield self.shown(rows, weight, f"{step}L AS {STEP}")
 
     def appended(self, run: Sequence[_Step]) -> DataFrame:
@@ -171,6 +169,52 @@ def read_table(
     delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP))).persist()
     records = sum(slice_.records for _, slice_ in slices)
     return Followed(delta, records, bool(differences), (delta,))
+
+
+def read_before(
+    spark: SparkSession, source: SourceTable, columns: tuple[str, ...], interval: Interval
+) -> DataFrame:
+    """The rows that the table had before the interval: `columns` and `_weight`."""
+    start = _start(source, interval)
+    if start is None:
+        return _nothing(spark, source, columns).drop(STEP)
+    return _shown(source, _at(spark, source, start), columns, 1)
+
+
+def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog) -> int:
+    """How many rows the table had before the interval at most, by its snapshot's summary."""
+    start = _start(source, interval)
+    snapshot = start and load_followed(catalog, source).metadata.snapshot_by_id(start)
+    if not snapshot or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary.additional_properties.get("total-records", "0"))
+
+
+def _start(source: SourceTable, interval: Interval) -> int | None:
+    """The snapshot that the interval starts from."""
+    slices = interval.divisions[0].slices
+    return next(
+        slice_.start
+        for slice_ in slices
+        if isinstance(slice_, TableSlice) and slice_.source == source.name
+    )
+
+
+def _name(source: SourceTable) -> str:
+    return ".".join(map(quoted, source.table.split(".")))
+
+
+def _at(spark: SparkSession, source: SourceTable, snapshot_id: int) -> DataFrame:
+    return spark.read.option("versionAsOf", snapshot_id).table(_name(source))
+
+
+def _shown(
+    source: SourceTable, rows: DataFrame, columns: tuple[str, ...], weight: int, *more: str
+) -> DataFrame:
+    """The columns as declared (an older snapshot may have narrower types), and a weight."""
+    types = {column.key: column.type for column in source.columns}
+    casts = [f"CAST({quoted(c)} AS {types[c]}) AS {quoted(c)}" for c in columns]
+    return rows.selectExpr(*casts, f"{weight}L AS {WEIGHT}", *more)
 
 
 def _steps(

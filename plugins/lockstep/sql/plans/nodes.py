@@ -29,11 +29,13 @@ __all__ = [
     "Aggregate",
     "AggregateCall",
     "AggregateFunction",
+    "Equality",
     "Expression",
     "Filter",
     "Generate",
     "Join",
     "JoinKind",
+    "MultiwayJoin",
     "Node",
     "Output",
     "Project",
@@ -278,8 +280,8 @@ class Join:
     both, is true. Without keys every pair is tried.
 
     The column names of left and right are disjoint; `left_keys[i]` is equated with `right_keys[i]`,
-    by `<=>` where `null_safe[i]`, else by `=`, for which null never matches. The circuit has joins of
-    the kind INNER only: `expansion` writes the others out.
+    by `<=>` where `null_safe[i]`, else by `=`, for which null never matches. The circuit has multiway
+    joins instead: `expansion` writes other kinds than INNER out, `multiway` merges what is left.
     """
 
     left: Node
@@ -335,6 +337,53 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Equality:
+    """`left = right`, columns of two inputs of a join; by `<=>` where `null_safe`."""
+
+    left: str
+    right: str
+    null_safe: bool = False
+
+    @property
+    def mirrored(self) -> Equality:
+        """The same with the columns in each other's place."""
+        return Equality(self.right, self.left, self.null_safe)
+
+    @property
+    def text(self) -> str:
+        """The equality as Spark SQL."""
+        return f"`{self.left}` {'<=>' if self.null_safe else '='} `{self.right}`"
+
+
+@dataclass(frozen=True)
+class MultiwayJoin:
+    """Every combination of a row of each input in which all equalities and conditions are true.
+
+    The inputs' column names are disjoint. Conditions read any columns.
+    """
+
+    inputs: tuple[Node, ...]
+    equalities: tuple[Equality, ...] = ()
+    conditions: tuple[Expression, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) < 2:
+            raise ValueError(f"MultiwayJoin takes two or more inputs, not {len(self.inputs)}")
+        _require_unique("MultiwayJoin", self.columns)
+        of = {name: place for place, one in enumerate(self.inputs) for name in one.columns}
+        for equality in self.equalities:
+            _require_columns("MultiwayJoin", (equality.left, equality.right), self.columns)
+            if of[equality.left] == of[equality.right]:
+                raise ValueError(f"{equality.text} is within one input: it is a filter of it")
+        for condition in self.conditions:
+            _require_columns("MultiwayJoin", condition.references, self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for one in self.inputs for name in one.columns)
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """GROUP BY `keys`, which are columns of the input; null keys form a group, as in SQL.
 
@@ -357,6 +406,11 @@ class Aggregate:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return (*self.keys, *(call.name for call in self.aggregates))
+
+    @cached_property
+    def collected(self) -> tuple[AggregateCall, ...]:
+        """The calls that are computed anew for groups that changed."""
+        return tuple(call for call in self.aggregates if call.expression is not None)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -432,6 +486,7 @@ Node = (
     | Weigh
     | UnionAll
     | Join
+    | MultiwayJoin
     | Aggregate
     | Window
     | Upsert

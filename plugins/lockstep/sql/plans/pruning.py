@@ -11,6 +11,7 @@ from lockstep.sql.plans.nodes import (
     Filter,
     Generate,
     Join,
+    MultiwayJoin,
     Node,
     Project,
     Scan,
@@ -81,7 +82,7 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
             result = _pruned_join(node, wanted)
         case Aggregate():
             result = _pruned_aggregate(node, wanted)
-        case Upsert():
+        case Upsert() | MultiwayJoin():
             result = node
     return result
 

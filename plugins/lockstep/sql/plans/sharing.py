@@ -14,6 +14,7 @@ from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Join,
+    MultiwayJoin,
     Node,
     Project,
     Scan,
@@ -35,6 +36,8 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
             return replace(node, branches=inputs)
         case Join():
             return replace(node, left=inputs[0], right=inputs[1])
+        case MultiwayJoin():
+            return replace(node, inputs=inputs)
         case _:
             return replace(node, input=inputs[0])
 

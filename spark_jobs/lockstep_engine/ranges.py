@@ -1,0 +1,186 @@
+"""What a change can touch, as ranges of values by column, so that large state is read only there.
+
+Law: in every row of an operator's delta, a column that has a range holds a value in it, or null. Keys
+that grow with time (orders, events, dates) come close together, and the files of a table know their
+least and greatest values: all others are not opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    TimestampType,
+)
+
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Filter,
+    Generate,
+    MultiwayJoin,
+    Node,
+    Project,
+    TimeWindow,
+    UnionAll,
+    Upsert,
+    Weigh,
+    Window,
+)
+from lockstep_engine.deltas import quoted
+
+__all__ = ["Range", "Ranges", "delta_ranges", "measured", "state_ranges", "within"]
+
+_TO_NUMBER: Mapping[type[DataType], Callable[[Column], Column]] = {
+    **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), lambda c: c.cast("bigint")),
+    DateType: lambda c: F.unix_date(c).cast("bigint"),
+    TimestampType: F.unix_micros,
+}
+_FROM_NUMBER: Mapping[type[DataType], Callable[[Column], Column]] = {
+    # As bigint: an end need not fit into a narrower column.
+    LongType: lambda number: number,
+    DateType: lambda number: F.date_from_unix_date(number.cast("int")),
+    TimestampType: F.timestamp_micros,
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Both ends as whole numbers (days, microseconds) of values of the class `kind`."""
+
+    kind: type[DataType]
+    low: int
+    high: int
+
+    def joined(self, other: Range) -> Range:
+        """The least range with both in it, which are of one kind."""
+        return Range(self.kind, min(self.low, other.low), max(self.high, other.high))
+
+
+Ranges = Mapping[str, Range]
+"""By column; a column without one may hold anything."""
+
+
+def measured(delta: DataFrame, columns: Iterable[str]) -> Ranges | None:
+    """The ranges of those columns that have an order by whole numbers; None where there is no row."""
+    types = {field.name: field.dataType for field in delta.schema}
+    wanted = [name for name in columns if type(types[name]) in _TO_NUMBER]
+    numbers = {name: _TO_NUMBER[type(types[name])](F.col(quoted(name))) for name in wanted}
+    ends = [end(numbers[name]) for name in wanted for end in (F.min, F.max)]
+    [found] = delta.agg(F.count(F.lit(1)), *ends).collect()
+    if not found[0]:
+        return None
+    pairs = zip(wanted, found[1::2], found[2::2], strict=True)
+    return {
+        name: _range(_class(types[name]), low, high) for name, low, high in pairs if low is not None
+    }
+
+
+def _range(kind: type[DataType], low: int, high: int) -> Range:
+    if kind is LongType:
+        # By what a double may lose: two bigints that are equated with one double need not be equal.
+        low = max(low - (abs(low) >> 52) - 1, -(1 << 63))
+        high = min(high + (abs(high) >> 52) + 1, (1 << 63) - 1)
+    return Range(kind, low, high)
+
+
+def _class(kind: DataType) -> type[DataType]:
+    """Integers of all widths are compared by value."""
+    return LongType if isinstance(kind, ByteType | ShortType | IntegerType) else type(kind)
+
+
+def within(state: DataFrame, ranges: Ranges) -> DataFrame:
+    """The rows of `state` that can meet the change; a column of another kind says nothing."""
+    for name, found in ranges.items():
+        kind = state.schema[name].dataType
+        if _class(kind) is found.kind:
+            column, value = F.col(quoted(name)), _FROM_NUMBER[found.kind]
+            ends = (value(F.lit(end).cast("bigint")) for end in (found.low, found.high))
+            inside = column.between(*ends)
+            state = state.where(inside | column.isNull())
+    return state
+
+
+def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
+    """The ranges of an operator's delta, by those of its inputs' deltas, None where they have no row."""
+    changed = [one for one in inputs if one is not None]
+    match node:
+        case Project():
+            columns = {
+                o.name: o.expression.references[0] for o in node.outputs if o.expression.is_column
+            }
+            return {new: r[old] for r in changed for new, old in columns.items() if old in r}
+        case Filter() | Weigh() | Generate() | TimeWindow():
+            return {name: found for r in changed for name, found in r.items()}
+        case UnionAll():
+            return _all(node.columns, [ranges.get for ranges in changed])
+        case MultiwayJoin():
+            return _of_join(node, node.columns, dict(enumerate(inputs)))
+        case Aggregate() | Upsert():
+            return {name: found for r in changed for name, found in r.items() if name in node.keys}
+        case Window():
+            by = node.partition
+            return {name: found for r in changed for name, found in r.items() if name in by}
+        case _:
+            return {}
+
+
+def state_ranges(node: Node, place: int, inputs: Sequence[Ranges | None]) -> Ranges:
+    """The ranges of what an operator looks up in the rows of an input that were there before."""
+    if isinstance(node, MultiwayJoin):
+        others = {n: ranges for n, ranges in enumerate(inputs) if n != place}
+        return _of_join(node, node.inputs[place].columns, others)
+    return delta_ranges(node, inputs)
+
+
+def _all(
+    columns: Iterable[str], found: Sequence[Callable[[str], Range | None]]
+) -> dict[str, Range]:
+    """The columns that have a range in all, with the least range around these."""
+    result: dict[str, Range] = {}
+    for name in columns:
+        ranges = [one(name) for one in found]
+        known = [one for one in ranges if one is not None]
+        if known and len(known) == len(ranges):
+            kinds = {one.kind for one in known}
+            if len(kinds) == 1:
+                result[name] = reduce(Range.joined, known)
+    return result
+
+
+def _of_join(
+    node: MultiwayJoin, columns: Iterable[str], changes: Mapping[int, Ranges | None]
+) -> dict[str, Range]:
+    """Of the combinations in which one of the changes is: a column has a range where each change has
+    one for a column that is equated with it, by way of others, too."""
+    equal = _equal_columns(node)
+
+    def by(place: int, ranges: Ranges) -> Callable[[str], Range | None]:
+        own = node.inputs[place].columns
+        return lambda name: next(
+            (ranges[one] for one in own if one in ranges and one in equal.get(name, {name})), None
+        )
+
+    found = [by(place, ranges) for place, ranges in changes.items() if ranges is not None]
+    return _all(columns, found)
+
+
+def _equal_columns(node: MultiwayJoin) -> Mapping[str, set[str]]:
+    """Each equated column with all that equal it."""
+    equal: dict[str, set[str]] = {}
+    for equality in node.equalities:
+        both = equal.get(equality.left, {equality.left}) | equal.get(
+            equality.right, {equality.right}
+        )
+        for name in both:
+            equal[name] = both
+    return equal

@@ -1,0 +1,119 @@
+"""Ranges: what a change can touch is read, whatever else is left out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DateType, LongType
+
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Equality,
+    Expression,
+    Filter,
+    MultiwayJoin,
+    Node,
+    Output,
+    Project,
+    Scan,
+    SortKey,
+    UnionAll,
+    Window,
+    WindowCall,
+)
+from lockstep_engine.ranges import Range, Ranges, delta_ranges, measured, state_ranges, within
+
+T, U, V = Scan("t", ("a", "b")), Scan("u", ("c", "d")), Scan("v", ("e", "f"))
+CHAIN = MultiwayJoin((T, U, V), (Equality("a", "c"), Equality("c", "e"), Equality("b", "f")))
+
+
+def number(low: int, high: int) -> Range:
+    return Range(LongType, low, high)
+
+
+ROWS = WindowCall("n", Expression("row_number()"), (SortKey(Expression.column("b")),))
+RENAMED = (Output("x", Expression.column("a")), Output("y", Expression("`b` + 1", ("b",))))
+A, B = number(1, 5), number(7, 9)
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "expected"),
+    [
+        (Project(T, RENAMED), [{"a": A, "b": B}], {"x": A}),
+        (Filter(T, Expression("`a` > 1", ("a",))), [{"a": A}], {"a": A}),
+        (UnionAll((T, T)), [{"a": A, "b": A}, {"a": B}], {"a": number(1, 9)}),
+        (UnionAll((T, T)), [{"a": A, "b": A}, None], {"a": A, "b": A}),
+        (UnionAll((T, T)), [{"a": A}, {"a": Range(DateType, 1, 2)}], {}),
+        (Aggregate(T, ("a",), ()), [{"a": A, "b": B}], {"a": A}),
+        (Window(T, ("a",), (ROWS,)), [{"a": A, "b": B}], {"a": A}),
+        # Only what all changes say of a column, or of one that is equal to it, holds for all.
+        (CHAIN, [{"a": A, "b": B}, None, None], {"a": A, "b": B, "c": A, "e": A, "f": B}),
+        (
+            CHAIN,
+            [{"a": A, "b": B}, {"c": B}, None],
+            {"a": number(1, 9), "c": number(1, 9), "e": number(1, 9)},
+        ),
+        (CHAIN, [{"a": A}, {"d": B}, None], {}),
+    ],
+)
+def test_ranges_of_a_change(node: Node, inputs: list[Ranges | None], expected: Ranges) -> None:
+    assert delta_ranges(node, inputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "inputs", "expected"),
+    [
+        # The input's own change meets others, and not itself.
+        (0, [{"a": A, "b": A}, {"c": B}, None], {"a": B}),
+        (1, [{"a": A}, None, None], {"c": A}),
+        (1, [{"a": A}, None, {"e": B}], {"c": number(1, 9)}),
+        (2, [{"a": A, "b": B}, {"d": A}, None], {}),
+    ],
+)
+def test_ranges_of_what_is_looked_up(
+    place: int, inputs: list[Ranges | None], expected: Ranges
+) -> None:
+    assert state_ranges(CHAIN, place, inputs) == expected
+
+
+COLUMNS = "n tinyint, i bigint, d date, ts timestamp, s string, x double"
+DAY = dt.date(2024, 2, 29)
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+
+
+def rows(days: list[int | None]) -> list[tuple[Any, ...]]:
+    return [
+        (None,) * 6
+        if day is None
+        else (day, -day, DAY + dt.timedelta(day), NOON + dt.timedelta(day), f"{day}", float(day))
+        for day in days
+    ]
+
+
+@pytest.mark.spark
+def test_state_within_a_change(spark: SparkSession) -> None:
+    change = spark.createDataFrame(rows([10, None, 20]), COLUMNS)
+    found = measured(change, change.columns)
+    assert found is not None
+    assert sorted(found) == ["d", "i", "n", "ts"]
+    state = spark.createDataFrame(rows([1, 9, 10, 15, 20, 30, None]), COLUMNS)
+    # One more at either end: what a double may lose.
+    kept = {
+        name: [row["n"] for row in within(state, {name: found[name]}).collect()] for name in found
+    }
+    assert kept == {
+        "n": [9, 10, 15, 20, None],
+        "i": [9, 10, 15, 20, None],
+        "d": [10, 15, 20, None],
+        "ts": [10, 15, 20, None],
+    }
+    ends = spark.createDataFrame([(-128, -(1 << 63)), (127, (1 << 63) - 1)], "n tinyint, i bigint")
+    everything = measured(ends, ends.columns)
+    assert everything is not None
+    assert within(state, everything).count() == 7
+    # A number says nothing of a text, though Spark compares them.
+    assert within(state, {"s": found["n"], "x": found["n"]}).count() == 7
+    assert measured(change.limit(0), change.columns) is None
