@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import tpch_report
 import yaml
 from pyspark.sql import SparkSession
 from tpch_data import QUERIES, TABLES, query
@@ -223,27 +223,6 @@ def _catalog(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def summary(result: Mapping[str, Any]) -> str:
-    """A table for people, in Markdown."""
-    lines = []
-    for scale, queries in result.items():
-        ratios = [one["ratio"] for one in queries.values()]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        lines += [
-            f"### {scale}",
-            "",
-            "| query | interval (s) | full (s) | ratio |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| {name} | {one['incremental_seconds']:.2f} | {one['full_seconds']:.2f} | "
-            f"{one['ratio']:.1f} |"
-            for name, one in queries.items()
-        ]
-        lines += ["", f"geometric mean of the ratios: {mean:.2f}, least {min(ratios):.2f}", ""]
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -261,7 +240,7 @@ def main() -> None:
         )
         + "\n"
     )
-    print(summary(result))
+    print(tpch_report.table(result))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,43 @@ def test_appended_lists_write_ids_oldest_first(lake: Lake) -> None:
     assert lake.state.added_records("t", root) == 0
 
 
+def test_rows_are_appended_in_one_snapshot_that_says_whose_it_is(lake: Lake) -> None:
+    root = lake.make("t")
+    lake.state.open_branch("t", "attempt_a", None)
+    lake.state.append_rows("t", "attempt_a", [{"id": 1}, {"id": 2}], {"lockstep.write": "one"})
+    lake.state.append_rows("t", "attempt_a", [], {"lockstep.write": "two"})
+    assert lake.state.appended("t", "attempt_a", root) == ("one", "two")
+    head = lake.state.head("t", "attempt_a")
+    assert lake.rows("t", head) == {(1,): 1, (2,): 1}
+    assert lake.state.total_records("t", head) == 2
+    assert lake.state.head("t", "main") == root
+
+
+def test_appends_to_one_table_at_once_all_land(lake: Lake) -> None:
+    lake.make("t")
+
+    def work(number: int) -> None:
+        branch = f"attempt_{number}"
+        lake.state.open_branch("t", branch, None)
+        lake.state.append_rows("t", branch, [{"id": number}], {"lockstep.write": "w"})
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    for number in range(6):
+        head = lake.state.head("t", f"attempt_{number}")
+        assert lake.rows("t", head) == {(number,): 1}
+
+
+def test_an_append_without_an_answer_is_given_up(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.make("t")
+    lake.state.open_branch("t", "attempt_a", None)
+    monkeypatch.setattr(SqlCatalog, "commit_table", unsure([True]))
+    with pytest.raises(Unreachable, match="does not say whether an append to attempt_a has landed"):
+        lake.state.append_rows("t", "attempt_a", [{"id": 1}], {"lockstep.write": "w"})
+
+
 def test_an_append_that_was_executed_twice_shows(lake: Lake) -> None:
     lake.make("t")
     lake.state.open_branch("t", "attempt_a", None)

@@ -193,7 +193,14 @@ class IcebergState:
                 else:
                     transaction.update_snapshot(dict(summary), branch).fast_append().commit()
 
-        self._commit_anew(table, append)
+        try:
+            self._commit_anew(table, append)
+        except CommitStateUnknownException as error:
+            raise Unreachable(
+                f"table {table}: the catalog does not say whether an append to {branch} has landed",
+                found=str(error)[:300],
+                next_step="run the interval again: another attempt has another branch",
+            ) from error
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
         def change(metadata: TableMetadata) -> _RefChange:
@@ -276,6 +283,12 @@ class IcebergState:
                     commit(self._load(table))
                 return
             except CommitFailedException as error:
+                last = str(error)
+            except ValueError as error:
+                # PyIceberg (0.12) finds out by the sequence number that somebody was first, where that
+                # happened while it tried again by itself.
+                if "sequence number" not in str(error):
+                    raise
                 last = str(error)
         raise Unreachable(
             f"table {table}: nothing could be committed to it in {COMMIT_TRIES} tries",

@@ -1,0 +1,77 @@
+"""The table and the plot of `tpch.json`.
+
+python benchmarks/tpch_report.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["plot", "table"]
+
+Result = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By scale ('sf1'), by query ('q1'): seconds and ratio."""
+
+
+def table(result: Result) -> str:
+    """Each scale's queries in Markdown, with the geometric mean of their ratios."""
+    lines = []
+    for scale, queries in result.items():
+        ratios = [one["ratio"] for one in queries.values()]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        lines += [
+            f"### Scale factor {scale.removeprefix('sf')}",
+            "",
+            "| query | first interval (s) | interval of the change (s) | full recompute (s) | ratio |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {name} | {one['first_interval_seconds']:.1f} | {one['incremental_seconds']:.2f} | "
+            f"{one['full_seconds']:.2f} | {one['ratio']:.1f}{'' if one['equal'] else ' WRONG'} |"
+            for name, one in queries.items()
+        ]
+        lines += ["", f"Geometric mean of the ratios: {mean:.2f}; least {min(ratios):.2f}.", ""]
+    return "\n".join(lines)
+
+
+def plot(result: Result, path: Path) -> None:
+    """Seconds by query, the interval beside the recompute, one row of bars a scale."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, rows = pyplot.subplots(len(result), 1, figsize=(10, 3 * len(result)), squeeze=False)
+    for axes, (scale, queries) in zip(rows[:, 0], result.items(), strict=True):
+        places = range(len(queries))
+        bars = (("incremental_seconds", "interval of the change"), ("full_seconds", "recompute"))
+        for shift, (key, label) in zip((-0.2, 0.2), bars, strict=True):
+            axes.bar(
+                [place + shift for place in places],
+                [one[key] for one in queries.values()],
+                width=0.4,
+                label=label,
+            )
+        axes.set_xticks(list(places), list(queries))
+        axes.set_ylabel("seconds")
+        axes.set_title(f"TPC-H, scale factor {scale.removeprefix('sf')}, change of 0.1 %")
+        axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Print the table, write the plot."""
+    here = Path(__file__).parent
+    saved = json.loads((here / "tpch.json").read_text(encoding="utf-8"))
+    result = {key: value for key, value in saved.items() if key.startswith("sf")}
+    print(table(result))
+    plot(result, here / "tpch.svg")
+
+
+if __name__ == "__main__":
+    main()
