@@ -20,6 +20,7 @@ from lockstep.sql.plans.nodes import (
     Filter,
     MultiwayJoin,
     Node,
+    Recursive,
     Scan,
     Upsert,
     Values,
@@ -37,6 +38,7 @@ from lockstep_engine.deltas import (
     step_before,
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
+from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.ranges import (
     Ranges,
     delta_ranges,
@@ -179,6 +181,9 @@ class _Building:
 
     def note_size(self, operator: Operator) -> None:
         """To be called for each operator, inputs first."""
+        if isinstance(operator.node, Recursive):
+            self.sizes[operator.ref] = 1  # its rows are computed
+            return
         sizes = [self.sizes[ref] for ref in operator.inputs if ref in self.sizes]
         is_join = isinstance(operator.node, MultiwayJoin)
         times = len(sizes) if is_join else _TIMES_READ.get(type(operator.node), 1)
@@ -190,6 +195,8 @@ class _Building:
             return Evaluation(_scan(operator.node, self.sources))
         if isinstance(operator.node, Values):
             return Evaluation(_values(operator.node, self.context))
+        if isinstance(operator.node, Recursive):
+            return self._of_recursion(operator)
         knows_empty = isinstance(operator.node, MultiwayJoin) and operator.ref not in self.silent
         inputs = tuple(
             None if knows_empty and ref in self.silent else self._delta(ref)
@@ -266,6 +273,21 @@ class _Building:
                 inputs = tuple(map(self._as_delta, operator.inputs))
                 return evaluate(operator, inputs, State(), self.context).delta
 
+    def _of_recursion(self, operator: Operator) -> Evaluation:
+        """A recursion is told which of the relations beside it have no change, and of those in followed
+        tables the rows that were there."""
+        anchor = self._delta(operator.inputs[0])
+        if operator.ref in self.silent:
+            return Evaluation(anchor.where("false"))
+        beside = (None if r in self.silent else self._delta(r) for r in operator.inputs[1:])
+        wanted = beside_in_tables(operator)
+        rows = tuple(
+            self._rows(operator, place) if place - 1 in wanted else None
+            for place in range(len(operator.inputs))
+        )
+        traces = {trace.table: self.before.trace(trace.table) for trace in operator.traces}
+        return evaluate(operator, (anchor, *beside), State(rows, traces), self.context)
+
     def _delta(self, ref: int) -> DataFrame:
         """An empty delta, too, where it is one branch of a union: its types count."""
         if ref not in self.deltas:
@@ -325,7 +347,7 @@ def _is_worth_keeping(operator: Operator, by_ref: Mapping[int, Operator]) -> boo
 
     def is_light(ref: int) -> bool:
         node = by_ref[ref].node
-        if isinstance(node, Scan | Values):
+        if isinstance(node, Scan | Values | Recursive):
             return True
         if isinstance(node, _STATEFUL):
             return False

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, assert_never
 
 from lockstep.sql.plans.nodes import (
+    BEFORE,
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -24,6 +25,7 @@ from lockstep.sql.plans.nodes import (
     JoinKind,
     Node,
     Project,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -85,9 +87,23 @@ class Oracle:
                 result = self._aggregate(node, inputs[0])
             case Window():
                 result = self._window(node, inputs[0])
+            case Recursive():
+                result = self._recursive(node, inputs)
             case _:
                 assert_never(node)
         return result
+
+    def _recursive(self, node: Recursive, inputs: list[ZSet]) -> ZSet:
+        leaves = {
+            f"beside {place}": (below.columns, rows)
+            for place, (below, rows) in enumerate(zip(node.beside, inputs[1:], strict=True))
+        }
+        level = inputs[0].map(lambda row: (*row, 0))
+        every = ZSet()
+        while level != ZSet():
+            every += level
+            level = self.evaluate(node.step, {**leaves, BEFORE: (node.step.columns, level)})
+        return every.map(lambda row: row[:-1])
 
     def _value(self, expression: Expression, row: Named) -> Any:
         if expression.is_column:

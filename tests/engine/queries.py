@@ -222,6 +222,61 @@ WINDOWS = {
     "ORDER BY d DESC LIMIT 1) q",
 }
 
+RECURSION = {
+    "series": "WITH RECURSIVE r(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM r WHERE n < 12) "
+    "SELECT r.n, t.b FROM r JOIN t ON t.a = r.n",
+    "series of rows": "WITH RECURSIVE r AS (SELECT a, b FROM t WHERE a < b "
+    "UNION ALL SELECT a + 1, b FROM r WHERE a + 1 < b) SELECT a, b FROM r",
+    "paths": "WITH RECURSIVE r(x, y, n) AS (SELECT a, d, 1 FROM u "
+    "UNION ALL SELECT r.x, u.d, n + 1 FROM r JOIN u ON r.y = u.a WHERE n < 4) SELECT x, y, n FROM r",
+    "closure": "WITH RECURSIVE r(x, y, n) AS (SELECT a, d, 1 FROM u "
+    "UNION ALL SELECT r.x, u.d, n + 1 FROM r JOIN u ON r.y = u.a WHERE n < 5) "
+    "SELECT DISTINCT x, y FROM r",
+    "reached": "WITH RECURSIVE r(k, n) AS (SELECT DISTINCT a, 0 FROM t WHERE b > 2 "
+    "UNION ALL SELECT u.d, n + 1 FROM u, r WHERE u.a = r.k AND n < 3) "
+    "SELECT k, min(n) AS steps FROM r GROUP BY k",
+    "hierarchy": "WITH RECURSIVE under(top, k) AS (SELECT d, d FROM v WHERE f > 1 "
+    "UNION ALL SELECT top, u.a FROM under JOIN u ON u.d = under.k AND u.a > u.d) "
+    "SELECT top, count(*) AS n, sum(t.b) AS total FROM under JOIN t ON t.a = under.k GROUP BY top",
+    "two edges": "WITH RECURSIVE r(k, p, n) AS (SELECT a, '', 0 FROM t WHERE ok UNION ALL "
+    "SELECT v.f, concat(p, ',', u.e), n + 1 FROM r JOIN u ON r.k = u.a JOIN v ON v.d = u.d "
+    "WHERE n < 3) SELECT * FROM r",
+    "two steps": "WITH RECURSIVE r AS (SELECT a AS k, 0 AS n FROM t UNION ALL ("
+    "SELECT u.d, n + 1 FROM r JOIN u ON r.k = u.a WHERE n < 2 UNION ALL "
+    "SELECT v.f, n + 1 FROM r JOIN v ON r.k = v.d WHERE n < 2)) SELECT k, n FROM r",
+    "without equality": "WITH RECURSIVE r AS (SELECT a AS k FROM t WHERE a = 0 "
+    "UNION ALL SELECT v.d FROM r JOIN v ON v.d > r.k) SELECT k FROM r",
+    "left join": "WITH RECURSIVE r AS (SELECT a AS k, 0 AS n FROM t WHERE b = 1 "
+    "UNION ALL SELECT u.d, n + 1 FROM r LEFT JOIN u ON r.k = u.a WHERE n < 3) SELECT * FROM r",
+    "semi join": "WITH RECURSIVE r AS (SELECT a FROM t WHERE a = 0 "
+    "UNION ALL SELECT r.a + 1 FROM r WHERE r.a IN (SELECT d FROM u)) SELECT a FROM r",
+    "anti join": "WITH RECURSIVE r AS (SELECT a FROM t WHERE a < 2 "
+    "UNION ALL SELECT r.a + 1 FROM r LEFT ANTI JOIN v ON v.d = r.a WHERE r.a < 9) SELECT a FROM r",
+    "exploded": "WITH RECURSIVE r AS (SELECT a, arr, 0 AS n FROM t WHERE a > 0 "
+    "UNION ALL SELECT q.y, r.arr, n + 1 FROM r LATERAL VIEW explode(arr) q AS y WHERE n < 2) "
+    "SELECT a, n FROM r",
+    "read twice": "WITH RECURSIVE r AS (SELECT a AS k, 0 AS n FROM t WHERE a = 1 "
+    "UNION ALL SELECT u.d, n + 1 FROM r JOIN u ON r.k = u.a WHERE n < 2) "
+    "SELECT p.k, q.n FROM r p LEFT JOIN r q ON p.n = q.n + 1",
+    "of a recursion": "WITH RECURSIVE r AS (SELECT a AS n FROM t WHERE a > 0 "
+    "UNION ALL SELECT n + 1 FROM r WHERE n < 4), s AS (SELECT n AS m, 0 AS k FROM r "
+    "UNION ALL SELECT v.f, k + 1 FROM s JOIN v ON v.d = s.m WHERE k < 2) SELECT m, k FROM s",
+    "inside": "SELECT t.b, q.n FROM t JOIN (WITH RECURSIVE r AS (SELECT d AS n FROM v "
+    "UNION ALL SELECT n + 2 FROM r WHERE n < 3) SELECT n FROM r) q ON t.a = q.n",
+    "with a subquery": "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL (WITH q AS "
+    "(SELECT a + 1 AS m FROM r WHERE a < 3) SELECT m FROM q)) SELECT a FROM r",
+    "of grouped edges": "WITH RECURSIVE e AS (SELECT a, max(d) AS d FROM u GROUP BY a), "
+    "r AS (SELECT a, 0 AS n FROM t UNION ALL SELECT e.d, n + 1 FROM r JOIN e ON r.a = e.a "
+    "WHERE n < 3) SELECT a, n FROM r",
+    "cast to the anchor": "WITH RECURSIVE r AS (SELECT CAST(a AS BIGINT) AS n FROM t "
+    "UNION ALL SELECT CAST(n + 1 AS INT) FROM r WHERE n < 4) SELECT n FROM r",
+    "level limit": "WITH RECURSIVE r(n) MAX RECURSION LEVEL 120 AS "
+    "(SELECT a FROM t WHERE a = 1 AND b = 1 UNION ALL SELECT n + 1 FROM r WHERE n < 110) "
+    "SELECT max(n) AS top FROM r",
+    "one branch": "WITH RECURSIVE r AS (SELECT a FROM t WHERE a = 2 "
+    "UNION ALL SELECT a + 1 FROM r WHERE a < 4) SELECT a FROM r UNION ALL SELECT f FROM v",
+}
+
 JUDGED_BY = {
     # Spark itself reads no further than one query around
     "subquery nested, correlated": "SELECT p.a, p.b FROM t p "
@@ -243,6 +298,7 @@ QUERIES = {
         ("set", SETS),
         ("group", GROUPS),
         ("window", WINDOWS),
+        ("recursion", RECURSION),
     )
     for name, text in queries.items()
 }

@@ -177,6 +177,7 @@ class Operator:
     read its output, so that the engine knows what is worth keeping. `rows`, where the operator looks
     up rows of its inputs that were there before an interval: by input their trace, which is among
     `traces`, or None where followed tables have them, at the snapshots that the interval starts from.
+    `body`: the step of a Recursive as operators of their own, which refer to one another.
     """
 
     ref: int
@@ -187,6 +188,7 @@ class Operator:
     cost: Cost
     uses: int
     rows: tuple[TraceSpec | None, ...] = ()
+    body: tuple[Operator, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from lockstep.sql.plans.nodes import (
     MultiwayJoin,
     Node,
     Output,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -91,25 +92,7 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
             }
             for source in project.sources
         ],
-        "operators": [
-            {
-                "ref": operator.ref,
-                "operator": operator_kind(operator.node),
-                "inputs": list(operator.inputs),
-                "detail": _detail(operator),
-                "columns": list(operator.node.columns),
-                "append_only": operator.append_only,
-                "cost": operator.cost.value,
-                "uses": operator.uses,
-                "traces": [_trace_data(trace) for trace in operator.traces],
-                "rows_in_tables": [
-                    ref
-                    for ref, trace in zip(operator.inputs, operator.rows, strict=False)
-                    if trace is None
-                ],
-            }
-            for operator in circuit.operators
-        ],
+        "operators": [_operator_data(operator) for operator in circuit.operators],
         "views": [
             {
                 "name": view.name,
@@ -131,6 +114,28 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
     }
 
 
+def _operator_data(operator: Operator) -> dict[str, Any]:
+    data = {
+        "ref": operator.ref,
+        "operator": operator_kind(operator.node),
+        "inputs": list(operator.inputs),
+        "detail": _detail(operator),
+        "columns": list(operator.node.columns),
+        "append_only": operator.append_only,
+        "cost": operator.cost.value,
+        "uses": operator.uses,
+        "traces": [_trace_data(trace) for trace in operator.traces],
+        "rows_in_tables": _in_tables(operator),
+    }
+    return {**data, "step": list(map(_operator_data, operator.body))} if operator.body else data
+
+
+def _in_tables(operator: Operator) -> list[int]:
+    """The inputs whose rows are those of followed tables."""
+    pairs = zip(operator.inputs, operator.rows, strict=False)
+    return [ref for ref, trace in pairs if trace is None]
+
+
 def operator_kind(node: Node) -> str:
     """The word for an operator."""
     match node:
@@ -146,19 +151,21 @@ def operator_kind(node: Node) -> str:
             return type(node).__name__.lower()
 
 
-def _operator_lines(operator: Operator) -> list[str]:
-    inputs = ", ".join(f"%{ref}" for ref in operator.inputs)
+def _operator_lines(operator: Operator, within: str = "%") -> list[str]:
+    inputs = ", ".join(f"{within}{ref}" for ref in operator.inputs)
     words = " ".join(filter(None, (operator_kind(operator.node), inputs, _detail(operator))))
     kind = "append-only" if operator.append_only else "retracting"
-    lines = [f"  %{operator.ref} = {words}"]
-    lines += [f"       {_trace_text(trace)}" for trace in operator.traces]
-    in_tables = [
-        ref for ref, trace in zip(operator.inputs, operator.rows, strict=False) if trace is None
-    ]
+    own = f"{within}{operator.ref}"
+    lines = [f"  {own} = {words}"]
+    if operator.body:
+        inner = (_operator_lines(one, f"{own}.")[:-1] for one in operator.body)
+        lines += [f"     {line}" for body in inner for line in body]
+    else:
+        lines += [f"       {_trace_text(trace)}" for trace in operator.traces]
+    in_tables = _in_tables(operator)
     if in_tables:
-        lines.append(
-            f"       rows of {', '.join(f'%{ref}' for ref in in_tables)} as the tables have them"
-        )
+        refs = ", ".join(f"{within}{ref}" for ref in in_tables)
+        lines.append(f"       rows of {refs} as the tables have them")
     lines.append(f"       {kind}; {_COST[operator.cost]}")
     return lines
 
@@ -195,6 +202,10 @@ def _detail(operator: Operator) -> str:
             text = f"{by}: {calls}" if calls else by
         case Upsert():
             text = f"by {', '.join(node.keys)}"
+        case Recursive():
+            text = (
+                f"[{', '.join(node.columns)}] below level {node.limit}, each from the one before by"
+            )
     return text
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from lockstep.sql.circuit import (
@@ -26,12 +28,14 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
+    BEFORE,
     Aggregate,
     Filter,
     Generate,
     Join,
     MultiwayJoin,
     Node,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -51,27 +55,11 @@ def build_circuit(project: Project) -> Circuit:
     builder = _Builder({source.name: source for source in project.sources})
     published = [view for view in project.views if view.published]
     outputs = [builder.add(plan) for plan in join_trees([view.plan for view in published])]
-    uses = Counter(outputs)
-    for inputs in builder.inputs:
-        uses.update(set(inputs))
-    operators = tuple(
-        Operator(
-            ref=ref,
-            node=node,
-            inputs=builder.inputs[ref],
-            traces=builder.traces(ref),
-            append_only=builder.append_only[ref],
-            cost=_cost(node),
-            uses=uses[ref],
-            rows=builder.rows(ref),
-        )
-        for ref, node in enumerate(builder.nodes)
-    )
     outboxes = tuple(
         OutboxSpec(view.name, ref, view.columns)
         for view, ref in zip(published, outputs, strict=True)
     )
-    return Circuit(operators, outboxes)
+    return Circuit(builder.operators(outputs), outboxes)
 
 
 def _cost(node: Node) -> Cost:
@@ -86,13 +74,42 @@ def _cost(node: Node) -> Cost:
             return Cost.CHANGE if node.partition else Cost.STATE
         case Aggregate():
             return Cost.STATE if node.collected and not node.keys else Cost.CHANGE
+        case Recursive():
+            inner = map(_cost, _within(_joined_step(node)))
+            return Cost.STATE if Cost.STATE in inner else Cost.CHANGE
         case _:
             return Cost.CHANGE
 
 
+def _joined_step(node: Recursive) -> Node:
+    """The step with its trees of joins as one each."""
+    return join_trees([node.step])[0]
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
+    for below in node.inputs:
+        yield from _within(below)
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """What a leaf of a step stands for."""
+
+    columns: tuple[str, ...]
+    hash: str
+    append_only: bool
+    in_tables: bool
+
+
 class _Builder:
-    def __init__(self, sources: Mapping[str, SourceTable]) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, SourceTable],
+        leaves: Mapping[str, _Leaf] = MappingProxyType({}),
+    ) -> None:
         self._sources = sources
+        self._leaves = leaves
         self._refs: dict[Node, int] = {}
         self._hashes: list[str] = []
         self.nodes: list[Node] = []
@@ -113,9 +130,50 @@ class _Builder:
         self._hashes.append(self._hash(node, inputs))
         return ref
 
+    def operators(self, outputs: Iterable[int]) -> tuple[Operator, ...]:
+        """All operators; `outputs` are read from outside."""
+        uses = Counter(outputs)
+        for inputs in self.inputs:
+            uses.update(set(inputs))
+        bodies = [self._body(ref) for ref in range(len(self.nodes))]
+        return tuple(
+            Operator(
+                ref=ref,
+                node=node,
+                inputs=self.inputs[ref],
+                traces=self.traces(ref) or _traces(bodies[ref]),
+                append_only=self.append_only[ref],
+                cost=_cost(node),
+                uses=uses[ref],
+                rows=self.rows(ref),
+                body=bodies[ref],
+            )
+            for ref, node in enumerate(self.nodes)
+        )
+
+    def _body(self, ref: int) -> tuple[Operator, ...]:
+        """The operators of a step; a relation beside it has the traces that any reader of it has."""
+        node = self.nodes[ref]
+        if not isinstance(node, Recursive):
+            return ()
+
+        def leaf(of: int, columns: tuple[str, ...]) -> _Leaf:
+            in_tables = of != ref and self._in_tables[of]
+            return _Leaf(columns, self._hashes[of], self.append_only[of], in_tables)
+
+        leaves = {BEFORE: leaf(ref, node.step.columns)}
+        for place, below in enumerate(self.inputs[ref][1:]):
+            leaves[f"beside {place}"] = leaf(below, self.nodes[below].columns)
+        inner = _Builder(self._sources, leaves)
+        return inner.operators([inner.add(_joined_step(node))])
+
     def _is_append_only(self, node: Node, inputs: tuple[int, ...]) -> bool:
         from_inputs = all(self.append_only[ref] for ref in inputs)
         match node:
+            case Scan() if node.source in self._leaves:
+                return self._leaves[node.source].append_only
+            case Recursive():
+                return from_inputs and not any(isinstance(o, Weigh) for o in _within(node.step))
             case Scan():
                 source = self._sources[node.source]
                 return source.append_only and not layout_of(source).takes_back
@@ -131,12 +189,19 @@ class _Builder:
 
     def _hash(self, node: Node, inputs: tuple[int, ...]) -> str:
         """A name for what the node computes, the same in every process and release."""
+        if isinstance(node, Scan) and node.source in self._leaves:
+            known = self._leaves[node.source]
+            if node.columns == known.columns:
+                return known.hash
+            return _digest([known.hash, list(node.columns)])
         return _digest([_canonical(node, self._sources), [self._hashes[ref] for ref in inputs]])
 
     def _is_in_tables(self, node: Node, inputs: tuple[int, ...]) -> bool:
         """Whether the rows at a version can be read from followed tables at its snapshots, row by row
         and without making more of them."""
         match node:
+            case Scan() if node.source in self._leaves:
+                return self._leaves[node.source].in_tables
             case Scan():
                 return self._sources[node.source].is_table
             case Values() | Projection() | Filter() | Weigh() | UnionAll():
@@ -219,6 +284,10 @@ class _Builder:
         return TraceSpec(f"_trace_{_digest(text)[:16]}", kind, key, columns)
 
 
+def _traces(operators: Iterable[Operator]) -> tuple[TraceSpec, ...]:
+    return tuple(dict.fromkeys(trace for one in operators for trace in one.traces))
+
+
 def _rest(columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in columns if name not in key)
 
@@ -226,6 +295,13 @@ def _rest(columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
 def _digest(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _canonical_step(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
+    """A plan over leaves of its own, with what is below."""
+    if isinstance(node, Scan):
+        return [node.source, list(node.columns)]
+    return [_canonical(node, sources), [_canonical_step(b, sources) for b in node.inputs]]
 
 
 def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
@@ -267,4 +343,7 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             text = [list(node.partition), calls]
         case Upsert():
             text = list(node.keys)
+        case Recursive():
+            # its limit is no part of what it computes
+            text = [list(node.columns), _canonical_step(_joined_step(node), sources)]
     return [type(node).__name__, *text]

@@ -22,6 +22,7 @@ from lockstep.sql.plans.nodes import (
     Join,
     MultiwayJoin,
     Project,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -42,6 +43,7 @@ from lockstep_engine.operators.linear import (
     union_all,
     weigh,
 )
+from lockstep_engine.operators.recursive import recursive
 from lockstep_engine.operators.upsert import upsert
 from lockstep_engine.operators.window import window
 
@@ -49,17 +51,17 @@ __all__ = ["Context", "Deltas", "Evaluation", "State", "evaluate"]
 
 
 def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context) -> Evaluation:
-    """The delta of one operator and its appends, as frames that have not run yet.
+    """The delta of one operator and its appends, as frames that have not run yet (but a recursion's).
 
     `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`; None is a
-    delta that is known to be empty: for a join only, and not for all of its inputs. Raises WrongUse for
-    a type that an aggregate is not defined on.
+    delta that is known to be empty: for a join, and not for all of its inputs, or for what is beside a
+    recursion. Raises WrongUse for a type that an aggregate is not defined on, or for rows beyond a
+    recursion's limit.
     """
     node = operator.node
     deltas = tuple(delta for delta in inputs if delta is not None)
-    assert len(deltas) == len(inputs) or isinstance(node, MultiwayJoin), (
-        "an empty union has types, too"
-    )
+    is_whole = len(deltas) == len(inputs)
+    assert is_whole or isinstance(node, MultiwayJoin | Recursive), "an empty union has types, too"
     match node:
         case Scan() | Values():
             raise ValueError("what has no input is what the driver reads; it is not evaluated here")
@@ -85,5 +87,7 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
             return window(operator, node, deltas[0], state, context)
         case Upsert():
             return upsert(operator, node, deltas[0], state, context)
+        case Recursive():
+            return recursive(operator, node, inputs, state, context, evaluate)
         case _:
             assert_never(node)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import (
+    BEFORE,
+    LEVEL,
     Aggregate,
     Filter,
     Generate,
@@ -14,6 +16,7 @@ from lockstep.sql.plans.nodes import (
     MultiwayJoin,
     Node,
     Project,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -23,6 +26,7 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
+from lockstep.sql.plans.sharing import read_columns
 
 __all__ = ["prune"]
 
@@ -84,6 +88,8 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
             result = _pruned_aggregate(node, wanted)
         case Upsert() | MultiwayJoin():
             result = node
+        case Recursive():
+            result = _pruned_recursive(node, wanted)
     return result
 
 
@@ -118,3 +124,20 @@ def _pruned_aggregate(node: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
         calls = node.aggregates[:1]
     read = [*node.keys, *(name for call in calls for name in call.references)]
     return Aggregate(_at_least(node.input, read), node.keys, calls)
+
+
+def _pruned_recursive(node: Recursive, wanted: tuple[str, ...]) -> Recursive:
+    """What the step reads of a level has to be there, too, and what it reads for that, and so on."""
+    needed = set(wanted)
+    while True:
+        columns = [name for name in node.columns if name in needed]
+        step = _exactly(node.step, [*columns, LEVEL])
+        read = read_columns((step,), BEFORE) - {LEVEL}
+        if read <= needed:
+            break
+        needed |= read
+    beside = (
+        _exactly(below, read_columns((step,), f"beside {place}"))
+        for place, below in enumerate(node.beside)
+    )
+    return replace(node, anchor=_exactly(node.anchor, columns), beside=tuple(beside), step=step)

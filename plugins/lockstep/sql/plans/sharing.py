@@ -17,6 +17,7 @@ from lockstep.sql.plans.nodes import (
     MultiwayJoin,
     Node,
     Project,
+    Recursive,
     Scan,
     UnionAll,
     Upsert,
@@ -38,13 +39,16 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
             return replace(node, left=inputs[0], right=inputs[1])
         case MultiwayJoin():
             return replace(node, inputs=inputs)
+        case Recursive():
+            return replace(node, anchor=inputs[0], beside=inputs[1:])
         case _:
             return replace(node, input=inputs[0])
 
 
 def has_state(node: Node) -> bool:
     """True where something is remembered for the node or for what is below it."""
-    return isinstance(node, Join | Aggregate | Window | Upsert) or any(map(has_state, node.inputs))
+    with_state = Join | Aggregate | Window | Upsert | Recursive
+    return isinstance(node, with_state) or any(map(has_state, node.inputs))
 
 
 def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:

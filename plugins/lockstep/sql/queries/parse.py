@@ -23,6 +23,7 @@ from lockstep.sql.plans.nodes import (
     Node,
     Output,
     Project,
+    Scan,
     SortKey,
     UnionAll,
     Weigh,
@@ -30,6 +31,7 @@ from lockstep.sql.plans.nodes import (
 from lockstep.sql.queries.functions import refuse
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
+from lockstep.sql.queries.recursions import parts_of_recursion, recursion, refers
 from lockstep.sql.queries.relations import ONE_ROW, Relations
 from lockstep.sql.queries.scope import Environment, Lowered, Scope
 from lockstep.sql.queries.select_list import Item, listed, own_name
@@ -67,6 +69,7 @@ class _Queries:
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self._relations = Relations(source, self.query, self.only)
+        self._leaves = 0
 
     def query(self, query: Any, environment: Environment) -> Lowered:
         match query:
@@ -110,14 +113,28 @@ class _Queries:
         clause = query.args.get("with_")
         if clause is None:
             return environment
-        if clause.args.get("recursive"):
-            raise refuse(self.source, clause, "WITH RECURSIVE", "write out the levels as joins")
         for cte in clause.expressions:
+            if clause.args.get("recursive") and refers(cte.this, cte.alias):
+                lowered = self._recursion(cte, replace(environment, outer=None))
+                environment = environment.plus(cte.alias, lowered)
+                continue
             # a common table expression is a relation by itself: it reads nothing around it
             lowered = self.query(cte.this, replace(environment, outer=None))
             named = self._relations.renamed(cte.args.get("alias"), lowered)
             environment = environment.plus(cte.alias, named)
         return environment
+
+    def _recursion(self, cte: Any, environment: Environment) -> Lowered:
+        """A common table expression that reads itself: anchor UNION ALL step."""
+        anchor, step = parts_of_recursion(self.source, cte)
+        first = self.query(anchor, environment)
+        named = self._relations.renamed(cte.args.get("alias"), first)
+        self._leaves += 1
+        before = Scan(f"recursion {self._leaves}", first.node.columns)
+        again = self.query(step, environment.plus(cte.alias, replace(named, node=before)))
+        self._check_width(cte.this, step, first, again)
+        nodes = (first.node, _with_names(again.node, first.node.columns))
+        return replace(named, node=recursion(self.source, cte, *nodes, before.source))
 
     def _select(self, select: Any, environment: Environment) -> Lowered:
         source = select.args.get("from_")
@@ -144,14 +161,7 @@ class _Queries:
         branches = [self.query(operand, environment) for operand in operands]
         first = branches[0]
         for operand, branch in zip(operands[1:], branches[1:], strict=True):
-            if len(branch.written) != len(first.written):
-                raise ProjectError(
-                    f"the two sides of {type(query).__name__.upper()} differ in their number of "
-                    "columns",
-                    position=self.source.position_of(operand),
-                    expected=f"{len(first.written)} columns ({', '.join(first.written)})",
-                    found=f"{len(branch.written)} ({', '.join(branch.written)})",
-                )
+            self._check_width(query, operand, first, branch)
         names = first.node.columns
         nodes = [_with_names(branch.node, names) for branch in branches]
         distinct = query.args.get("distinct") is not False
@@ -162,6 +172,15 @@ class _Queries:
         else:
             node = _compared(nodes[0], nodes[1], isinstance(query, exp.Intersect), distinct)
         return Lowered(node, first.written, first.carried)
+
+    def _check_width(self, query: Any, operand: Any, first: Lowered, other: Lowered) -> None:
+        if len(other.written) != len(first.written):
+            raise ProjectError(
+                f"the two sides of {type(query).__name__.upper()} differ in their number of columns",
+                position=self.source.position_of(operand),
+                expected=f"{len(first.written)} columns ({', '.join(first.written)})",
+                found=f"{len(other.written)} ({', '.join(other.written)})",
+            )
 
     def _operands(self, query: Any) -> list[Any]:
         """The operands of a chain of UNION ALL, from left to right."""

@@ -156,7 +156,8 @@ def copy_with_words(node: Any, like: Any) -> Any:
 
 def parse_spark(sql: str) -> Any:
     """One query with all of sqlglot's knowledge of Spark's functions, for translation."""
-    return Spark().parser().parse(_calls_of_window(list(Spark().tokenize(sql))), sql)[0]
+    tokens = _calls_of_window(list(Spark().tokenize(sql)))
+    return Spark().parser().parse(_without_limits(tokens), sql)[0]
 
 
 def _calls_of_window(tokens: list[Token]) -> list[Token]:
@@ -166,6 +167,20 @@ def _calls_of_window(tokens: list[Token]) -> list[Token]:
         if token.token_type is TokenType.WINDOW and not clause:
             token.token_type = TokenType.VAR
     return tokens
+
+
+_LIMIT = ("MAX", "RECURSION", "LEVEL")
+
+
+def _limit_at(tokens: Sequence[Token], at: int) -> bool:
+    """Whether `MAX RECURSION LEVEL n` stands there, which sqlglot does not know."""
+    words = tokens[at : at + 4]
+    return len(words) == 4 and tuple(word.text.upper() for word in words[:3]) == _LIMIT
+
+
+def _without_limits(tokens: Sequence[Token]) -> list[Token]:
+    limits = [at for at in range(len(tokens)) if _limit_at(tokens, at)]
+    return [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
 
 
 def identifier_parts(node: Any) -> list[Any]:
@@ -283,6 +298,13 @@ class SourceText:
         """The tokens that begin within the characters first..last."""
         return self.tokens[bisect_left(self._starts, first) : bisect_right(self._starts, last)]
 
+    def recursion_limit(self, cte: Any) -> Token | None:
+        """The number in `name (columns) MAX RECURSION LEVEL number AS (...)`."""
+        head, body = span_of(cte), span_of(cte.this)
+        tokens = self.tokens_between(head[0], body[0]) if head and body else ()
+        found = (at for at in range(len(tokens)) if _limit_at(tokens, at))
+        return next((tokens[at + 3] for at in found), None)
+
     def parse(self, tokens: Sequence[Token], what: str) -> Any:
         """Parse tokens of this text as one query or expression. Raises ProjectError."""
         at = self.position(tokens[0].start) if tokens else Position(self.file)
@@ -292,7 +314,9 @@ class SourceText:
             )
         try:
             found = [
-                tree for tree in _SpanParser(dialect=Spark()).parse(list(tokens), self.text) if tree
+                tree
+                for tree in _SpanParser(dialect=Spark()).parse(_without_limits(tokens), self.text)
+                if tree
             ]
         except ParseError as error:
             raise self._syntax_error(error, tokens, what) from None
