@@ -21,6 +21,7 @@ from lockstep.sql.plans.nodes import (
     MultiwayJoin,
     Node,
     Project,
+    Recursive,
     Scan,
     UnionAll,
     Upsert,
@@ -38,7 +39,10 @@ Interval = tuple[int, int]
 
 
 def operators_of(
-    plan: Node, append_only: frozenset[str], tables: frozenset[str] = frozenset()
+    plan: Node,
+    append_only: frozenset[str],
+    tables: frozenset[str] = frozenset(),
+    within: str = "",
 ) -> list[Operator]:
     """The plan's operators, inputs first, equal ones once; `append_only` names such sources, `tables`
     those whose rows before an interval can be read."""
@@ -51,22 +55,36 @@ def operators_of(
             keeps = all(one.append_only for one in inputs)
             if isinstance(node, Scan):
                 keeps = node.source in append_only
-            traces = _traces(node, ref, keeps)
-            rows = _rows_of(node, ref, inputs, tables)
+            traces = _traces(node, f"{within}{ref}", keeps)
+            rows = _rows_of(node, f"{within}{ref}", inputs, tables)
             traces += tuple(trace for trace in rows if trace is not None)
+            body = _body(node, f"{within}{ref}_", inputs, tables)
+            traces += tuple(dict.fromkeys(trace for one in body for trace in one.traces))
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
-            if isinstance(node, Weigh | Window | Upsert):
+            if isinstance(node, Weigh | Window | Upsert | Recursive):
                 keeps = False
             refs = tuple(one.ref for one in inputs)
-            found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1, rows)
+            found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1, rows, body)
         return found[node]
 
     visit(plan)
     return list(found.values())
 
 
-def _traces(node: Node, ref: int, keeps: bool) -> tuple[TraceSpec, ...]:
+def _body(
+    node: Node, within: str, inputs: Sequence[Operator], tables: frozenset[str]
+) -> tuple[Operator, ...]:
+    """The operators of a recursion's step, over leaves for what is beside it."""
+    if not isinstance(node, Recursive):
+        return ()
+    beside = {f"beside {n}": one for n, one in enumerate(inputs[1:])}
+    keeping = frozenset(leaf for leaf, one in beside.items() if one.append_only)
+    known = frozenset(leaf for leaf, one in beside.items() if _is_in(tables, one.node))
+    return tuple(operators_of(*join_trees([node.step]), keeping, known, within))
+
+
+def _traces(node: Node, ref: str, keeps: bool) -> tuple[TraceSpec, ...]:
     match node:
         case Aggregate():
             traces = [TraceSpec(f"trace_{ref}", TraceKind.ACCUMULATORS, node.keys, ())]
@@ -92,7 +110,7 @@ def _rows(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> TraceSp
 
 
 def _rows_of(
-    node: Node, ref: int, inputs: Sequence[Operator], tables: frozenset[str]
+    node: Node, ref: str, inputs: Sequence[Operator], tables: frozenset[str]
 ) -> tuple[TraceSpec | None, ...]:
     """The traces of the rows that a node looks up; those of `tables` are known."""
     match node:

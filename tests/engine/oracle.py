@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from lockstep.sql.plans.nodes import (
-    BEFORE,
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -42,12 +42,18 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Oracle:
-    """`meanings` gives the value of an expression's text on a row; plain columns need no entry."""
+    """`meanings` gives the value of an expression's text on a row; plain columns need no entry. `steps`
+    gives the step of a recursion as it was before it was written out, over a Scan of its name."""
 
-    def __init__(self, meanings: Mapping[str, Meaning]) -> None:
+    def __init__(
+        self, meanings: Mapping[str, Meaning], steps: Mapping[str, Node] = MappingProxyType({})
+    ) -> None:
         self._meanings = meanings
+        self._steps = steps
 
-    def evaluate(self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]) -> ZSet:
+    def evaluate(  # noqa: PLR0912 - a case each
+        self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]
+    ) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
         inputs = [self.evaluate(below, sources) for below in node.inputs]
         result: ZSet
@@ -88,22 +94,23 @@ class Oracle:
             case Window():
                 result = self._window(node, inputs[0])
             case Recursive():
-                result = self._recursive(node, inputs)
+                result = self._recursive(node, inputs[0], sources)
             case _:
                 assert_never(node)
         return result
 
-    def _recursive(self, node: Recursive, inputs: list[ZSet]) -> ZSet:
-        leaves = {
-            f"beside {place}": (below.columns, rows)
-            for place, (below, rows) in enumerate(zip(node.beside, inputs[1:], strict=True))
-        }
-        level = inputs[0].map(lambda row: (*row, 0))
+    def _recursive(
+        self,
+        node: Recursive,
+        level: ZSet,
+        sources: Mapping[str, tuple[tuple[str, ...], ZSet]],
+    ) -> ZSet:
         every = ZSet()
         while level != ZSet():
             every += level
-            level = self.evaluate(node.step, {**leaves, BEFORE: (node.step.columns, level)})
-        return every.map(lambda row: row[:-1])
+            before = {node.name: (node.columns, level)}
+            level = self.evaluate(self._steps[node.name], {**sources, **before})
+        return every
 
     def _value(self, expression: Expression, row: Named) -> Any:
         if expression.is_column:

@@ -15,6 +15,7 @@ from typing import Any
 
 from oracle import Meaning
 
+from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -35,6 +36,7 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
+from lockstep.sql.plans.recursion import recursive
 
 SPARK_TYPES = {
     "long": "bigint",
@@ -83,6 +85,7 @@ class PlanMaker:
         self._sources = sources
         self._made = 0
         self.meanings: dict[str, Meaning] = {}
+        self.steps: dict[str, Node] = {}
 
     def relation(self, depth: int) -> Relation:
         """A plan of at most `depth` operators on top of each other, scans and renamings apart."""
@@ -104,6 +107,51 @@ class PlanMaker:
             self._weigh,
         ]
         return self._random.choice(makers)(depth - 1)
+
+    def recursion(self, depth: int) -> Relation:
+        """A recursion over plans of at most `depth`; a bound in a column ends it, so cycles may come
+        and go in what it follows."""
+        start = self._renamed(self.relation(depth))
+        ends = [self._renamed(self._scan()) for _ in range(2)]
+        kinds = ("int", "long", "text", "flag")
+        key = next((k for k in kinds if all(one.of_kind(k) for one in (start, *ends))), "")
+        if not key:
+            return self.recursion(depth)
+        source, target = (one.of_kind(key)[0] for one in ends)
+        edges = Join(ends[0].node, ends[1].node, (ends[0].case,), (ends[1].case,))
+        case, place, bound = (self._fresh(stem) for stem in ("case", "place", "bound"))
+        zero = self._meaning("0L", (), lambda _: 0)
+        anchor = Project(
+            start.node,
+            (
+                Output(case, Expression.column(start.case)),
+                Output(place, Expression.column(start.of_kind(key)[0])),
+                Output(bound, zero),
+            ),
+        )
+        below = self._meaning(f"`{bound}` < 3L", (bound,), lambda row: row[bound] < 3)
+        more = self._meaning(f"`{bound}` + 1L", (bound,), lambda row: row[bound] + 1)
+        others = only(edges, (ends[0].case, source, target))
+        keys = ((case, place), (ends[0].case, source))
+        kind = self._random.choice([JoinKind.INNER, JoinKind.INNER, JoinKind.LEFT])
+        before = Scan(self._fresh("itself"), anchor.columns)
+        pairs = Join(Filter(before, below), others, *keys, kind=kind)
+        step: Node = Project(
+            pairs,
+            (
+                Output(case, Expression.column(case)),
+                Output(place, Expression.column(target)),
+                Output(bound, more),
+            ),
+        )
+        if self._random.random() < 0.3:
+            has = Join(Filter(before, below), others, *keys, kind=JoinKind.ANTI)
+            ended = Project(has, (*as_they_are((case, place)), Output(bound, more)))
+            step = UnionAll((step, ended))
+        name = before.source
+        self.steps[name] = step
+        node = recursive(anchor, step, name, 5, name)
+        return Relation(node, {case: "long", place: key, bound: "long"}, case)
 
     def _fresh(self, stem: str) -> str:
         self._made += 1

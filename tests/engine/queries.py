@@ -271,7 +271,7 @@ RECURSION = {
     "cast to the anchor": "WITH RECURSIVE r AS (SELECT CAST(a AS BIGINT) AS n FROM t "
     "UNION ALL SELECT CAST(n + 1 AS INT) FROM r WHERE n < 4) SELECT n FROM r",
     "level limit": "WITH RECURSIVE r(n) MAX RECURSION LEVEL 120 AS "
-    "(SELECT a FROM t WHERE a = 1 AND b = 1 UNION ALL SELECT n + 1 FROM r WHERE n < 110) "
+    "(SELECT min(d) FROM v WHERE d = 1 UNION ALL SELECT n + 1 FROM r WHERE n < 110) "
     "SELECT max(n) AS top FROM r",
     "one branch": "WITH RECURSIVE r AS (SELECT a FROM t WHERE a = 2 "
     "UNION ALL SELECT a + 1 FROM r WHERE a < 4) SELECT a FROM r UNION ALL SELECT f FROM v",

@@ -74,11 +74,12 @@ def check_consolidated(changes: list[Change]) -> None:
     assert all(weight == 1 for _, weight in rows)
 
 
-def check_law(spark: SparkSession, seed: int) -> None:
+def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> None:
     """Make a plan and its input from the seed, and compare at every step."""
     random = Random(seed)
     maker = PlanMaker(random, tuple(name.strip("_") for name in SOURCES))
-    plan = maker.relation(random.randint(1, 4)).node
+    made = maker.recursion(1) if of_recursion else maker.relation(random.randint(1, 4))
+    plan = made.node
     steps = (random.choice([0, 7]), 7 + random.randint(0, 4))
     intervals = random_intervals(random, steps)
     records = random.choice([1_000, 10_000_000])
@@ -101,7 +102,7 @@ def check_law(spark: SparkSession, seed: int) -> None:
     found = emitted(spark, plan, changes, intervals, records, merges_traces, tables, large_state)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
-    oracle = Oracle(maker.meanings)
+    oracle = Oracle(maker.meanings, maker.steps)
     for step in range(steps[0], steps[1] + 1):
         sources = {
             prefix.strip("_"): (tuple(source_columns(prefix)), up_to(of, step))
@@ -120,3 +121,14 @@ def check_law(spark: SparkSession, seed: int) -> None:
 @given(seed=st.integers(0, 1 << 40))
 def test_law(spark: SparkSession, seed: int) -> None:
     check_law(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)))
+
+
+@settings(
+    max_examples=EXAMPLES // 2,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(0, 1 << 40))
+def test_law_of_recursion(spark: SparkSession, seed: int) -> None:
+    check_law(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)), of_recursion=True)

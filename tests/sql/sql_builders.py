@@ -15,6 +15,8 @@ import sqlglot
 
 from lockstep.sql.circuit import Project, ProjectFiles
 from lockstep.sql.plans.nodes import (
+    BEFORE,
+    LEVEL,
     Aggregate,
     Expression,
     Filter,
@@ -22,6 +24,7 @@ from lockstep.sql.plans.nodes import (
     Join,
     JoinKind,
     Node,
+    Recursive,
     Scan,
     TimeWindow,
     UnionAll,
@@ -125,6 +128,9 @@ def outline(node: Node, depth: int = 0) -> str:
         case Aggregate():
             calls = (f"{c.name} = {c.text}" for c in node.aggregates)
             text = f"aggregate [{', '.join(node.keys)}] [{', '.join(calls)}]"
+        case Recursive():
+            step = outline(node.step, depth + 2)
+            text = f"recursive [{', '.join(node.columns)}] below level {node.limit}, by\n{step}"
     lines = ["  " * depth + text, *(outline(child, depth + 1) for child in node.inputs)]
     return "\n".join(lines)
 
@@ -186,6 +192,15 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
             keys = ", ".join(map(q, node.keys))
             tail = f" GROUP BY {keys}" if keys else ""
             text = f"SELECT {', '.join([*map(q, node.keys), *calls])} FROM {inputs[0]}{tail}"
+        case Recursive():
+            named = [f"{q(f'beside {n}')} AS {one}" for n, one in enumerate(inputs[1:])]
+            columns = ", ".join(map(q, (*node.columns, LEVEL)))
+            loop = (
+                f"SELECT *, CAST(0 AS BIGINT) FROM {inputs[0]} UNION ALL {plan_sql(node.step, d)}"
+            )
+            named.append(f"{q(BEFORE)} ({columns}) AS ({loop})")
+            shown = ", ".join(map(q, node.columns))
+            text = f"WITH RECURSIVE {', '.join(named)} SELECT {shown} FROM {q(BEFORE)}"
     return text
 
 

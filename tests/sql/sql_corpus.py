@@ -79,6 +79,12 @@ QUERIES = {
     "in and between": "SELECT a FROM t WHERE a IN (1, 2) AND b NOT BETWEEN 3 AND 9 AND c LIKE '%x%'",
     "join of aggregates": "SELECT x.a, x.n, y.m FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x "
     "JOIN (SELECT a, max(d) AS m FROM u GROUP BY a) y ON x.a = y.a AND x.n > y.m",
+    "recursion": "WITH RECURSIVE r (x, n) AS (SELECT a, 0 FROM t UNION ALL "
+    "SELECT u.d, n + 1 FROM r JOIN u ON r.x = u.a WHERE n < 2) SELECT x, n FROM r WHERE x > 0",
+    "recursion without its level": "WITH RECURSIVE r AS (SELECT a, c, 0 AS n FROM t WHERE b = 1 "
+    "UNION ALL SELECT a + n, c, n + 1 FROM r WHERE n < 3) SELECT a, count(*) AS k FROM r GROUP BY a",
+    "recursion with a limit": "WITH RECURSIVE q AS (SELECT d FROM v), r MAX RECURSION LEVEL 120 AS "
+    "(SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 115) SELECT n, d FROM r JOIN q ON n = d",
     "same name twice": "SELECT q.a, q.n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) q "
     "JOIN (SELECT max(n) AS top FROM (SELECT a, count(*) AS n FROM t GROUP BY a)) m ON q.n = m.top",
 }

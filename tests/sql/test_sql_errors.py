@@ -80,6 +80,25 @@ WRONG = {
     "underscore_in_a_temporary_view": "CREATE TEMPORARY VIEW w AS SELECT a AS _a FROM t",
     "column_list_too_short": "CREATE VIEW w (x) AS SELECT a, b FROM t",
     "union_of_different_widths": view("SELECT a, b FROM t\nUNION ALL\nSELECT d FROM u"),
+    "recursion_without_an_anchor": view(
+        "WITH RECURSIVE r AS (SELECT a FROM t JOIN r ON t.a = r.a)\nSELECT a FROM r"
+    ),
+    "recursion_in_the_anchor": view(
+        "WITH RECURSIVE r AS (SELECT a FROM r UNION ALL SELECT a + 1 FROM r) SELECT a FROM r"
+    ),
+    "recursion_with_a_limit_of_rows": view(
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r LIMIT 5) SELECT a FROM r"
+    ),
+    "recursion_of_other_width": view(
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a, a + 1 FROM r) SELECT a FROM r"
+    ),
+    "recursion_of_no_level": view(
+        "WITH RECURSIVE r MAX RECURSION LEVEL 0 AS (SELECT a FROM t UNION ALL SELECT a FROM r) "
+        "SELECT a FROM r"
+    ),
+    "recursion_not_said": view(
+        "WITH r AS (SELECT a FROM t UNION ALL SELECT a FROM r) SELECT a FROM r"
+    ),
     "window_size": view("SELECT window(ts, 'soon').start AS s FROM t"),
     "window_of_months": view("SELECT window(ts, '1 month').start AS s FROM t"),
     "window_slide": view("SELECT window(ts, '1 minute', '2 minutes').start AS s FROM t"),
@@ -143,9 +162,24 @@ NOT_SUPPORTED = {
         "session_window(ts, '6 minutes')"
     ),
     "tablesample": view("SELECT a FROM t TABLESAMPLE (5 ROWS)"),
-    "recursive": view(
-        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a + 1 FROM r) SELECT a FROM r"
-    ),
+    **{
+        f"recursion_{name}": view(f"WITH RECURSIVE r AS (SELECT a FROM t {step}) SELECT a FROM r")
+        for name, step in {
+            "union": "UNION SELECT a + 1 FROM r",
+            "aggregate": "UNION ALL SELECT max(a) + 1 FROM r",
+            "distinct": "UNION ALL SELECT DISTINCT a + 1 FROM r",
+            "rank": "UNION ALL SELECT rank() OVER (ORDER BY a) FROM r",
+            "twice": "UNION ALL SELECT p.a FROM r p JOIN r q ON p.a = q.a + 1",
+            "outer_join": "UNION ALL SELECT d FROM u LEFT JOIN r ON r.a = u.a",
+            "outer_join_with_a_condition": "UNION ALL SELECT d FROM r LEFT JOIN u ON r.a = u.a "
+            "AND r.a < u.d",
+            "full_join": "UNION ALL SELECT d FROM r FULL JOIN u ON r.a = u.a",
+            "in_a_subquery": "UNION ALL SELECT d FROM u WHERE u.a IN (SELECT a FROM r)",
+            "beside_rows": "UNION ALL (SELECT a + 1 FROM r UNION ALL SELECT d FROM v)",
+            "in_a_recursion": "UNION ALL (WITH RECURSIVE s AS (SELECT a FROM r UNION ALL SELECT "
+            "a + 1 FROM s WHERE a < 3) SELECT a FROM s)",
+        }.items()
+    },
     "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'protobuf')",

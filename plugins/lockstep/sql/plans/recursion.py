@@ -87,12 +87,17 @@ class _Cut:
 
 
 def _check_joins(node: Node) -> None:
-    is_other = isinstance(node, Join) and node.kind is not JoinKind.INNER
-    if is_other and (node.kind is JoinKind.FULL or _reads(node.right, BEFORE)):
-        raise NotLinearError(
-            "a recursion on the side of an outer, semi or anti join that may be missing",
-            "use JOIN, or put the recursion on the other side",
-        )
+    if isinstance(node, Join) and node.kind is not JoinKind.INNER:
+        if node.kind is JoinKind.FULL or _reads(node.right, BEFORE):
+            raise NotLinearError(
+                "a recursion on the side of an outer, semi or anti join that may be missing",
+                "use JOIN, or put the recursion on the other side",
+            )
+        if node.condition is not None and _reads(node.left, BEFORE):
+            raise NotLinearError(
+                "an outer, semi or anti join of a recursion with more than equalities of both sides",
+                "use JOIN, or put what is compared into keys",
+            )
     for below in node.inputs:
         _check_joins(below)
 
@@ -113,13 +118,12 @@ def _leveled(node: Node) -> Node:
             return _leveled_join(node)
         case Aggregate():
             raise NotLinearError(
-                "a step of WITH RECURSIVE that compares rows of a level (an aggregate, DISTINCT, a "
-                "condition beyond equality in an outer, semi or anti join)",
-                "do it in a query that reads the recursion, or before the step",
+                "an aggregate, or DISTINCT, of the rows of a level in WITH RECURSIVE",
+                "do it in a query that reads the recursion, or in one that it reads",
             )
         case Window():
             raise NotLinearError(
-                "a step of WITH RECURSIVE with a window function or LIMIT",
+                "a window function, or LIMIT, over the rows of a level in WITH RECURSIVE",
                 "apply it in a query that reads the recursion",
             )
         case _:
@@ -131,8 +135,7 @@ def _leveled(node: Node) -> Node:
 def _branch(node: Node) -> Node:
     if not _reads(node, BEFORE):
         raise NotLinearError(
-            "a part of a step of WITH RECURSIVE that does not read it: its rows would come again at "
-            "every level",
+            "a part of a step of WITH RECURSIVE that does not read it, and so has no end,",
             "move that part of the UNION ALL to the anchor",
         )
     return only(_leveled(node), (*node.columns, LEVEL))
