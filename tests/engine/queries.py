@@ -277,6 +277,34 @@ RECURSION = {
     "UNION ALL SELECT a + 1 FROM r WHERE a < 4) SELECT a FROM r UNION ALL SELECT f FROM v",
 }
 
+ASOF = {
+    "at or before": "SELECT t.a, t.b, q.d, q.e FROM t ASOF JOIN u q ON t.a = q.a AND t.b >= q.d",
+    "before": "SELECT t.a, t.b, u.d, u.e FROM t ASOF JOIN u ON t.a = u.a AND u.d < t.b",
+    "at or after": "SELECT t.a, t.b, u.d, u.e FROM t ASOF JOIN u ON t.a = u.a AND t.b <= u.d",
+    "after": "SELECT t.a, t.b, u.d, u.e FROM t ASOF JOIN u ON t.a = u.a AND t.b < u.d",
+    "left": "SELECT t.a, t.b, u.d, u.e FROM t ASOF LEFT JOIN u ON t.a = u.a AND t.b >= u.d",
+    "without a key": "SELECT t.b, v.d FROM t ASOF JOIN v ON t.b >= v.d",
+    "of expressions": "SELECT t.a, t.b, u.d FROM t ASOF JOIN u ON t.a = u.a + 1 AND t.b * 2 > u.d + 1",
+    "with a match condition": "SELECT t.a, t.b, u.d, u.e FROM t ASOF LEFT JOIN u "
+    "MATCH_CONDITION (t.b >= u.d) ON t.a = u.a",
+}
+
+
+def _nearest(sign: str, nearer: str, rows: str = "t") -> str:
+    """A left row beside the right rows for which there is no nearer one, ties as one."""
+    return (
+        "SELECT t.a, t.b, q.d, q.e "
+        f"FROM {rows} JOIN (SELECT a, d, max(e) AS e FROM u GROUP BY a, d) q "
+        f"ON t.a = q.a AND t.b {sign} q.d WHERE NOT EXISTS "
+        f"(SELECT 1 FROM u n WHERE n.a = t.a AND t.b {sign} n.d AND n.d {nearer} q.d)"
+    )
+
+
+_NEAREST_LEFT = (
+    "SELECT t.a, t.b, q.d, q.e FROM t LEFT JOIN "
+    f"({_nearest('>=', '>', '(SELECT DISTINCT a, b FROM t) t')}) q ON t.a = q.a AND t.b = q.b"
+)
+
 JUDGED_BY = {
     # Spark itself reads no further than one query around
     "subquery nested, correlated": "SELECT p.a, p.b FROM t p "
@@ -285,6 +313,17 @@ JUDGED_BY = {
     # and has no QUALIFY
     "window qualify": "SELECT c, a, b FROM (SELECT c, a, b, rank() OVER "
     "(PARTITION BY c ORDER BY a DESC, b) AS r FROM t) WHERE r = 1",
+    "asof at or before": _nearest(">=", ">"),
+    "asof before": _nearest(">", ">"),
+    "asof at or after": _nearest("<=", "<"),
+    "asof after": _nearest("<", "<"),
+    "asof left": _NEAREST_LEFT,
+    "asof with a match condition": _NEAREST_LEFT,
+    "asof without a key": "SELECT t.b, q.d FROM t JOIN (SELECT DISTINCT d FROM v) q ON t.b >= q.d "
+    "WHERE NOT EXISTS (SELECT 1 FROM v n WHERE t.b >= n.d AND n.d > q.d)",
+    "asof of expressions": "SELECT t.a, t.b, q.d FROM t JOIN (SELECT DISTINCT a, d FROM u) q "
+    "ON t.a = q.a + 1 AND t.b * 2 > q.d + 1 WHERE NOT EXISTS "
+    "(SELECT 1 FROM u n WHERE t.a = n.a + 1 AND t.b * 2 > n.d + 1 AND n.d > q.d)",
     "window qualify by alias": "SELECT * FROM (SELECT c, a, dense_rank() OVER "
     "(PARTITION BY c ORDER BY a) AS r FROM t) WHERE r <= 2",
 }
@@ -299,6 +338,7 @@ QUERIES = {
         ("group", GROUPS),
         ("window", WINDOWS),
         ("recursion", RECURSION),
+        ("asof", ASOF),
     )
     for name, text in queries.items()
 }

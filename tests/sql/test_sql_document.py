@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from queries import GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, WINDOWS
+from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, WINDOWS
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -41,6 +41,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Groups and generated rows": GROUPS,
     "Window functions and LIMIT": WINDOWS,
     "Recursion": RECURSION,
+    "ASOF JOIN, which Spark has not": ASOF,
 }
 
 

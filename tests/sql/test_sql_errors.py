@@ -180,6 +180,12 @@ NOT_SUPPORTED = {
             "a + 1 FROM s WHERE a < 3) SELECT a FROM s)",
         }.items()
     },
+    "asof_without_a_time": view("SELECT t.a FROM t ASOF JOIN u ON t.a = u.a"),
+    "asof_with_a_condition": view(
+        "SELECT t.a FROM t ASOF JOIN u ON t.a = u.a AND t.b >= u.d AND u.e = 'x'"
+    ),
+    "asof_right": view("SELECT t.a FROM t ASOF RIGHT JOIN u ON t.a = u.a AND t.b >= u.d"),
+    "asof_using": view("SELECT t.a FROM t ASOF JOIN u USING (a)"),
     "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'protobuf')",

@@ -20,6 +20,7 @@ __all__ = [
     "all_of",
     "any_of",
     "common_part",
+    "comparison",
     "conjuncts",
     "disjuncts",
     "equality",
@@ -123,6 +124,22 @@ def equality(expression: Expression) -> tuple[Expression, Expression, bool] | No
         _part(source, without_parentheses(side)) for side in (node.this, node.expression)
     )
     return left, right, type(node) is exp.NullSafeEQ
+
+
+_SIGNS = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+
+
+@lru_cache(maxsize=4096)
+def comparison(expression: Expression) -> tuple[Expression, str, Expression] | None:
+    """The sides and the sign of `a < b`, `a <= b`, `a > b`, `a >= b`; None for anything else."""
+    source, node = _parsed(expression)
+    sign = _SIGNS.get(type(node))
+    if sign is None:
+        return None
+    left, right = (
+        _part(source, without_parentheses(side)) for side in (node.this, node.expression)
+    )
+    return left, sign, right
 
 
 @lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ from lockstep.sql.plans.nodes import (
     Project,
     Values,
 )
+from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.functions import function_name, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering, column_error
 from lockstep.sql.queries.pivots import pivoted
@@ -225,6 +226,11 @@ class Relations:
 
     def join(self, left: Scope, join: Any, environment: Environment) -> Scope:
         """One JOIN, or a comma, with what stands to its left."""
+        if str(join.args.get("method") or "").upper() == "ASOF":
+            return self._asof_join(left, join, environment)
+        return self._join(left, join, environment)
+
+    def _join(self, left: Scope, join: Any, environment: Environment) -> Scope:
         side = str(join.args.get("side") or "").upper()
         method = str(join.args.get("method") or "").upper()
         found = _KINDS.get((side, str(join.args.get("kind") or "").upper()))
@@ -269,6 +275,33 @@ class Relations:
             )
             both = replace(both, node=_on(pair, condition))
         return both if found.shows_right else replace(left, node=both.node)
+
+    def _asof_join(self, left: Scope, join: Any, environment: Environment) -> Scope:
+        """ASOF [LEFT] JOIN ... [MATCH_CONDITION (...)] ON ...: the nearest row of the right side."""
+        self._only(join, frozenset({"this", "match_condition", "on", "side", "kind", "method"}))
+        words = tuple(str(join.args.get(one) or "").upper() for one in ("side", "kind"))
+        kind = _KINDS.get((words[0], words[1]))
+        if kind not in (JoinKind.INNER, JoinKind.LEFT) or words[0] == "RIGHT":
+            raise refuse(
+                self.source,
+                join,
+                f"ASOF {' '.join(filter(None, words))} JOIN",
+                "write ASOF JOIN or ASOF LEFT JOIN",
+            )
+        right = self.relation(join.this, environment, left)
+        if left.outer or right.outer or isinstance(join.this, exp.Lateral):
+            raise refuse(
+                self.source, join, "ASOF JOIN of what reads a row around", "join in a view first"
+            )
+        left, right = left.beside(right)
+        self._check_aliases(join, left, right)
+        pair = Join(left.node, right.node, (), ())
+        both = Scope(pair, (*left.relations, *right.relations), left.first)
+        lowering = ExpressionLowering(self.source, both)
+        conditions = (join.args.get("match_condition"), join.args.get("on"))
+        on = [lowering.lower(one) for one in conditions if one is not None]
+        joined = asof_join(self.source, join, left.node, right.node, on, kind)
+        return replace(both, node=joined)
 
     def _around(
         self, join: Any, left: Scope, right: Scope, kind: JoinKind, side: str

@@ -161,11 +161,14 @@ def parse_spark(sql: str) -> Any:
 
 
 def _calls_of_window(tokens: list[Token]) -> list[Token]:
-    """`window(ts, ...)` is a call and `window` a column; only WINDOW name AS is a clause."""
+    """`window(ts, ...)` is a call and `window` a column; only WINDOW name AS is a clause. And
+    MATCH_CONDITION is one, which Spark has not."""
     for at, token in enumerate(tokens):
         clause = at + 2 < len(tokens) and tokens[at + 2].token_type is TokenType.ALIAS
         if token.token_type is TokenType.WINDOW and not clause:
             token.token_type = TokenType.VAR
+        if token.text.upper() == "MATCH_CONDITION" and token.token_type is TokenType.VAR:
+            token.token_type = TokenType.MATCH_CONDITION
     return tokens
 
 
