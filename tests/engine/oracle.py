@@ -55,7 +55,9 @@ class Oracle:
         self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]
     ) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
-        inputs = [self.evaluate(below, sources) for below in node.inputs]
+        # what stands beside a recursion is evaluated with its step
+        read = node.inputs[:1] if isinstance(node, Recursive) else node.inputs
+        inputs = [self.evaluate(below, sources) for below in read]
         result: ZSet
         match node:
             case Scan():

@@ -92,6 +92,18 @@ SUBQUERIES = {
     "in on": "SELECT t.a, u.d FROM t JOIN u ON t.a = u.a AND t.b IN (SELECT f FROM v)",
     "in on of a left join": "SELECT t.a, u.d FROM t LEFT JOIN u ON t.a = u.a AND t.b IN "
     "(SELECT f FROM v)",
+    "lateral left with a condition": "SELECT t.a, q.d FROM t LEFT JOIN LATERAL "
+    "(SELECT d FROM u WHERE u.a = t.a) q ON q.d > t.b",
+    "lateral count, left with a condition": "SELECT t.a, q.n FROM t LEFT JOIN LATERAL "
+    "(SELECT count(*) AS n FROM u WHERE u.a = t.a) q ON q.n > t.b",
+    "count of groups, correlated": "SELECT a, (SELECT count(*) FROM (SELECT d FROM u WHERE u.a = t.a "
+    "GROUP BY d HAVING count(*) > 1)) AS n FROM t",
+    "count of a count having, correlated": "SELECT a, (SELECT count(*) FROM (SELECT count(*) AS n "
+    "FROM u WHERE u.a = t.a HAVING count(*) <= 1)) AS n FROM t",
+    "with, correlated": "SELECT a, (WITH q AS (SELECT d FROM u WHERE u.a = t.a), "
+    "r AS (SELECT max(d) AS m FROM q) SELECT m FROM r) AS top FROM t",
+    "lateral with, correlated": "SELECT t.a, q.n FROM t, LATERAL (WITH r (n) AS (SELECT d + t.b FROM u "
+    "WHERE u.a = t.a) SELECT n FROM r AS s WHERE n > 0) q",
     "exists as a key": "SELECT EXISTS (SELECT 1 FROM u WHERE u.a = t.a) AS e, count(*) AS n FROM t "
     "GROUP BY EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
     "correlated union": "SELECT a FROM t WHERE EXISTS (SELECT d FROM u WHERE u.a = t.a UNION ALL "
@@ -110,6 +122,9 @@ SETS = {
     "ON t.a = w.n",
     "without from": "SELECT 1 AS one, 'x' AS x",
     "union with a constant": "SELECT a FROM t UNION SELECT 99",
+    "range": "SELECT id FROM range(3)",
+    "range joined": "SELECT t.a, r.n FROM t JOIN range(0, 6, 2) AS r (n) ON t.b > r.n",
+    "range down": "SELECT id * 2 AS x FROM range(5, 0, -2) UNION ALL SELECT id FROM range(2, 2)",
     "group of values": "SELECT n % 2 AS odd, count(*) AS k FROM VALUES (1), (2), (3) AS w (n) "
     "GROUP BY n % 2",
 }
@@ -200,6 +215,9 @@ WINDOWS = {
     "qualify": "SELECT c, a, b FROM t QUALIFY rank() OVER (PARTITION BY c ORDER BY a DESC, b) = 1",
     "qualify by alias": "SELECT c, a, dense_rank() OVER (PARTITION BY c ORDER BY a) AS r FROM t "
     "QUALIFY r <= 2",
+    "windows with an offset": "SELECT window.start AS s, window.end AS e, count(*) AS n FROM t "
+    "GROUP BY window(ts, '7 seconds', '7 seconds', '2 seconds')",
+    "hopping with an offset": "SELECT a, window(ts, '6 seconds', '3 seconds', '-1 seconds') AS w FROM t",
     "sessions": "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM t "
     "GROUP BY session_window(ts, '3 seconds')",
     "sessions of keys": "SELECT c, a % 2 AS odd, session_window(ts, '4 seconds').end AS e, sum(b) AS s "
@@ -213,6 +231,9 @@ WINDOWS = {
     "limit and offset": "SELECT a, b FROM (SELECT DISTINCT a, b FROM t) ORDER BY a, b LIMIT 3 OFFSET 2",
     "limit of groups": "SELECT c, count(*) AS n FROM t GROUP BY c ORDER BY count(*) DESC, c LIMIT 2",
     "limit by place": "SELECT c, sum(b) AS s FROM t GROUP BY c ORDER BY 2 DESC, 1 LIMIT 2",
+    "limit by all": "SELECT a, b FROM t ORDER BY ALL DESC NULLS LAST LIMIT 4",
+    "limit of groups by all": "SELECT c, count(*) AS n FROM t GROUP BY c ORDER BY ALL LIMIT 2",
+    "limit of a union by all": "SELECT a, b FROM t UNION ALL SELECT a, d FROM u ORDER BY ALL LIMIT 4",
     "limit of a union": "SELECT a FROM t UNION ALL SELECT d FROM u ORDER BY a LIMIT 4",
     "limit of distinct": "SELECT DISTINCT c FROM t ORDER BY c LIMIT 2",
     "limit inside": "SELECT u.e, q.a FROM (SELECT a, b FROM t ORDER BY a, b LIMIT 4) q "

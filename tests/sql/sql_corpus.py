@@ -74,6 +74,8 @@ QUERIES = {
     "WHERE a > 0",
     "window, filtered": "SELECT s, a FROM (SELECT a, b, window(ts, '10 seconds').start AS s FROM "
     "t) WHERE b > 1",
+    "window with an offset": "SELECT window.start AS s, count(*) AS n FROM t "
+    "GROUP BY window(ts, '10 seconds', '5 seconds', '3 seconds')",
     "filter on a key": "SELECT * FROM (SELECT a, count(*) AS n FROM t GROUP BY a) WHERE a > 1 AND n > 1",
     "constant columns": "SELECT 'k' AS k, 1 AS one, a FROM t WHERE 1 = 1 AND true",
     "in and between": "SELECT a FROM t WHERE a IN (1, 2) AND b NOT BETWEEN 3 AND 9 AND c LIKE '%x%'",

@@ -120,8 +120,10 @@ def _unfold_window(select: Any) -> None:
     arguments = calls[0].expressions
     timestamp = arguments[0].sql(dialect="duckdb", identify=True)
     size = interval_microseconds(arguments[1].name)
-    slide = interval_microseconds(arguments[-1].name) if len(arguments) > 2 else size
-    since = f"(epoch_us({timestamp}) % {slide} + {slide}) % {slide} + _lockstep_i * {slide}"
+    slide = interval_microseconds(arguments[2].name) if len(arguments) > 2 else size
+    offset = interval_microseconds(arguments[3].name) if len(arguments) > 3 else 0
+    counted = f"(epoch_us({timestamp}) - {offset})" if offset else f"epoch_us({timestamp})"
+    since = f"({counted} % {slide} + {slide}) % {slide} + _lockstep_i * {slide}"
     start = f"{timestamp} - to_microseconds({since})"
     lateral = (
         f'SELECT struct_pack("start" := {start}, "end" := {start} + to_microseconds({size})) '

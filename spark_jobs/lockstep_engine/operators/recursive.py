@@ -71,9 +71,11 @@ def recursive(
             break
         if level >= node.limit:
             raise _too_deep(node)
-        found.append(pending.where(f"{LEVEL} = {level}L"))
+        # a list, as generated code refers to it: a number would be another class for each level
+        is_level = F.array_contains(F.lit([level]).cast("array<bigint>"), F.col(LEVEL))
+        found.append(pending.where(is_level))
         made, _ = step.change(found[-1], known)
-        later = pending.where(f"{LEVEL} > {level}L")
+        later = pending.where(~is_level)
         pending = later.union(made) if made is not None else later
     rows = computed(reduce(DataFrame.union, found).coalesce(context.partitions))
     _, appends = step.change(rows, state.traces)

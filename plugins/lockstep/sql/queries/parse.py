@@ -28,13 +28,15 @@ from lockstep.sql.plans.nodes import (
     UnionAll,
     Weigh,
 )
+from lockstep.sql.queries.constant_rows import ONE_ROW
 from lockstep.sql.queries.functions import refuse
+from lockstep.sql.queries.inlining import inline
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.recursions import parts_of_recursion, recursion, refers
-from lockstep.sql.queries.relations import ONE_ROW, Relations
+from lockstep.sql.queries.relations import Relations
 from lockstep.sql.queries.scope import Environment, Lowered, Scope
-from lockstep.sql.queries.select_list import Item, listed, own_name
+from lockstep.sql.queries.select_list import Item, listed, own_name, sort_nodes
 from lockstep.sql.queries.selecting import SelectLowering
 from lockstep.sql.queries.subqueries import Subqueries
 from lockstep.sql.reading.syntax import SourceText
@@ -118,8 +120,14 @@ class _Queries:
                 lowered = self._recursion(cte, replace(environment, outer=None))
                 environment = environment.plus(cte.alias, lowered)
                 continue
-            # a common table expression is a relation by itself: it reads nothing around it
-            lowered = self.query(cte.this, replace(environment, outer=None))
+            try:
+                lowered = self.query(cte.this, replace(environment, outer=None))
+            except ProjectError:
+                if environment.outer is None:
+                    raise
+                # it reads the query around: then it is the subquery that it stands for
+                inline(query, cte)
+                continue
             named = self._relations.renamed(cte.args.get("alias"), lowered)
             environment = environment.plus(cte.alias, named)
         return environment
@@ -202,9 +210,8 @@ class _Queries:
         scope = Scope.over(replace(lowered, carried=()), None)
         lowering = ExpressionLowering(self.source, scope)
         keys = []
-        order = query.args.get("order")
-        for one in order.expressions if order is not None else []:
-            items = [Item(name, column=name) for name in lowered.node.columns]
+        items = [Item(name, column=name) for name in lowered.node.columns]
+        for one in sort_nodes(query, len(lowered.written)):
             item = listed(self.source, one.this, items, "ORDER BY")
             expression = Expression.column(item.column) if item else lowering.lower(one.this)
             keys.append(

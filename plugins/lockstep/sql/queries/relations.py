@@ -21,9 +21,9 @@ from lockstep.sql.plans.nodes import (
     Node,
     Output,
     Project,
-    Values,
 )
 from lockstep.sql.queries.asof import asof_join
+from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
 from lockstep.sql.queries.functions import function_name, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering, column_error
 from lockstep.sql.queries.pivots import pivoted
@@ -45,7 +45,7 @@ from lockstep.sql.queries.subqueries import (
     pairs,
     subqueries_of,
 )
-from lockstep.sql.reading.syntax import SourceText, identifier_parts, without_parentheses
+from lockstep.sql.reading.syntax import SourceText, identifier_parts
 
 __all__ = ["ONE_ROW", "Relations", "rename_columns"]
 
@@ -64,8 +64,6 @@ _KINDS = {
     ("", "ANTI"): JoinKind.ANTI,
     ("LEFT", "ANTI"): JoinKind.ANTI,
 }
-ONE_ROW = Values(("_one",), ((Expression("1"),),))
-"""What SELECT without FROM reads."""
 
 
 class Relations:
@@ -91,6 +89,11 @@ class Relations:
                 scope = Scope.over(self.table(node, environment), (node.alias or node.name).lower())
             case exp.Table() if is_generator(node.this):
                 scope = self._generated(Scope(ONE_ROW, ()), node.this, node.args.get("alias"))
+            case exp.Table() if function_name(node.this) == "range":
+                scope = Scope.over(
+                    self.renamed(node.args.get("alias"), range_rows(self.source, node)),
+                    node.alias.lower() or None,
+                )
             case exp.Subquery() if isinstance(node.this, exp.Table):
                 self._only(node, frozenset({"this", "alias", "joins"}))
                 scope = self.relation(node.this, environment, before)
@@ -156,35 +159,28 @@ class Relations:
         return self.renamed(node.args.get("alias"), lowered)
 
     def values(self, node: Any) -> Lowered:
-        """VALUES (...), (...): rows of expressions that read nothing."""
-        lowering = ExpressionLowering(self.source, Scope(ONE_ROW, ()))
-        rows = []
-        for row in node.expressions:
-            cells = row.expressions if isinstance(row, exp.Tuple) else [without_parentheses(row)]
-            rows.append(tuple(lowering.lower(cell) for cell in cells))
-            if len(rows[-1]) != len(rows[0]):
-                raise ProjectError(
-                    "the rows of VALUES differ in their number of columns",
-                    position=self.source.position_of(row),
-                    expected=f"{len(rows[0])} values",
-                    found=f"{len(rows[-1])}",
-                )
-        names = tuple(f"col{place}" for place in range(1, len(rows[0]) + 1))
-        return self.renamed(node.args.get("alias"), Lowered(Values(names, tuple(rows)), names))
+        """VALUES (...), (...)."""
+        return self.renamed(node.args.get("alias"), values_rows(self.source, node))
 
     def lateral(self, scope: Scope, node: Any, environment: Environment) -> Scope:
         """LATERAL VIEW [OUTER] f(x) t AS a, b; LATERAL (SELECT ...) and LATERAL f(x) as in FROM."""
         if isinstance(node.this, exp.Subquery):
-            return self._lateral_query(scope, node, environment, JoinKind.INNER)
+            return self._lateral_query(scope, node, environment)
         self._need_generator(node)
         return self._generated(
             scope, node.this, node.args.get("alias"), bool(node.args.get("outer"))
         )
 
     def _lateral_query(
-        self, scope: Scope, node: Any, environment: Environment, kind: JoinKind
+        self,
+        scope: Scope,
+        node: Any,
+        environment: Environment,
+        kind: JoinKind = JoinKind.INNER,
+        on: Any = None,
     ) -> Scope:
-        """Each row beside the rows of a subquery that reads it."""
+        """Each row beside the rows of a subquery that reads it, of an outer join those that `on` is true
+        of."""
         subqueries = Subqueries(self.source, self._lower_query, environment)
         related = subqueries.related(scope, node.this)
         shown = Lowered(related.node, related.written)
@@ -198,7 +194,31 @@ class Relations:
             wide = pairs(scope, related, related.tests, kind)
         fields = tuple(map(Field, written, names))
         relation = Relation(node.alias.lower() or None, fields)
-        return replace(scope, node=wide, relations=(*scope.relations, relation))
+        found = replace(scope, node=wide, relations=(*scope.relations, relation))
+        return found if on is None else self._where_matched(found, names, on)
+
+    def _where_matched(self, found: Scope, names: Sequence[str], on: Any) -> Scope:
+        """An outer LATERAL join with a condition: a part of its ON, or, where each row has one row
+        beside it, nulls in that one's place."""
+        seen = found
+        if isinstance(found.node, Join):
+            seen = replace(found, node=replace(found.node, kind=JoinKind.INNER, condition=None))
+        condition = ExpressionLowering(self.source, seen).lower(on)
+        if isinstance(found.node, Join):
+            return replace(found, node=_on(found.node, condition))
+        outputs = [
+            Output(
+                name,
+                Expression(
+                    f"CASE WHEN {condition.text} THEN `{name}` END",
+                    tuple(dict.fromkeys((*condition.references, name))),
+                ),
+            )
+            if name in names
+            else Output(name, Expression.column(name))
+            for name in found.node.columns
+        ]
+        return replace(found, node=Project(found.node, tuple(outputs)))
 
     def _generated(self, scope: Scope, call: Any, alias: Any, outer: bool = False) -> Scope:
         """The rows that a function makes of each row."""
@@ -356,15 +376,21 @@ class Relations:
     ) -> Scope:
         node, on = join.this, join.args.get("on")
         is_true = on is None or _is_true(on)
-        if not is_true and kind is not JoinKind.INNER:
-            raise refuse(
-                self.source, on, "a condition of an outer LATERAL join", "put it into its WHERE"
-            )
         if kind not in (JoinKind.INNER, JoinKind.LEFT):
             raise refuse(self.source, join, "this join with LATERAL", "use JOIN or LEFT JOIN")
         if isinstance(node.this, exp.Subquery):
-            scope = self._lateral_query(left, node, environment, kind)
+            outer_on = None if is_true or kind is JoinKind.INNER else on
+            scope = self._lateral_query(left, node, environment, kind, outer_on)
+            if outer_on is not None:
+                return scope
         else:
+            if not is_true and kind is not JoinKind.INNER:
+                raise refuse(
+                    self.source,
+                    on,
+                    "a condition of an outer LATERAL join with a function that makes rows",
+                    "write LATERAL (SELECT * FROM explode(...) AS q (x) WHERE ...) ON true",
+                )
             self._need_generator(node)
             scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
         if is_true:

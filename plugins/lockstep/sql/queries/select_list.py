@@ -18,9 +18,9 @@ from lockstep.sql.queries.functions import (
     refuse,
 )
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText, copy_with_words, identifier_parts
 
-__all__ = ["Item", "group_keys", "list_items", "listed", "own_name"]
+__all__ = ["Item", "group_keys", "list_items", "listed", "own_name", "sort_nodes"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,19 @@ def _star(
     for field in fields:
         if field.written.lower() not in excluded:
             yield Item(field.written, column=field.column)
+
+
+def sort_nodes(query: Any, items: int) -> list[Any]:
+    """The keys of ORDER BY; ORDER BY ALL is one for each item of the list, by its number."""
+    order = query.args.get("order")
+    keys = order.expressions if order is not None else []
+    if len(keys) != 1 or not isinstance(keys[0].this, exp.Var) or keys[0].name.upper() != "ALL":
+        return list(keys)
+    found = []
+    for place in range(1, items + 1):
+        found.append(keys[0].copy())
+        found[-1].set("this", copy_with_words(exp.Literal.number(place), keys[0].this))
+    return found
 
 
 def own_name(node: Any) -> str:

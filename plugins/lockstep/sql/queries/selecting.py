@@ -16,7 +16,7 @@ from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Lowered, Outer, Scope
-from lockstep.sql.queries.select_list import Item, group_keys, list_items
+from lockstep.sql.queries.select_list import Item, group_keys, list_items, sort_nodes
 from lockstep.sql.queries.sessions import Sessions
 from lockstep.sql.queries.stage import Special, Stage
 from lockstep.sql.queries.subqueries import Subqueries, completed, is_subquery, subqueries_of
@@ -43,12 +43,14 @@ class SelectLowering:
         self._windows = TimeWindows(source)
         self._sessions = Sessions(source)
         self._values: dict[int, Expression] = {}
+        self._sorted: list[Any] = []
 
     def lower(self) -> Lowered:
         items = list_items(self.source, self.scope, self.select)
+        self._sorted = self._order(items)
         keys, sets = group_keys(self.source, self.scope, self.select, items)
         conditions = {name: self._clause(name) for name in ("having", "qualify")}
-        ordered = [one.this for one in self._order()]
+        ordered = [one.this for one in self._sorted]
         above = [*(item.node for item in items), *conditions.values(), *ordered]
         nodes = [node for node in above if isinstance(node, exp.Expr)]
         key_nodes = [key for key in keys if isinstance(key, exp.Expr)]
@@ -72,7 +74,7 @@ class SelectLowering:
         stage = Stage(self.source, items, lower, lowering.aliases, self._named_windows())
         outputs = stage.outputs()
         qualify = stage.condition(conditions["qualify"])
-        order = stage.order(self._order(), outputs)
+        order = stage.order(self._sorted, outputs)
         return self._ended(stage, self.scope.node, outputs, qualify, order)
 
     def _grouped(
@@ -94,7 +96,7 @@ class SelectLowering:
         outputs = stage.outputs()
         having = stage.condition(conditions["having"])
         qualify = stage.condition(conditions["qualify"])
-        order = stage.order(self._order(), outputs)
+        order = stage.order(self._sorted, outputs)
         node = grouping.build()
         if later:
             node = self._subqueries.columns(grouping.scope_above(node), later).node
@@ -169,7 +171,7 @@ class SelectLowering:
         """Sort keys over the list's own columns: after DISTINCT there are no others."""
         columns = {output.expression: output.name for output in listed}
         found = []
-        for key, node in zip(order, self._order(), strict=True):
+        for key, node in zip(order, self._sorted, strict=True):
             if key.expression not in columns:
                 raise ProjectError(
                     "ORDER BY after DISTINCT names something that is not in the list",
@@ -185,11 +187,10 @@ class SelectLowering:
         clause = self.select.args.get(name)
         return clause.this if clause is not None else None
 
-    def _order(self) -> list[Any]:
+    def _order(self, items: list[Item]) -> list[Any]:
         """The sort keys of ORDER BY; without a LIMIT they say nothing about the rows of a view."""
-        order = self.select.args.get("order")
         limits = any(self.select.args.get(name) for name in ("limit", "offset"))
-        return list(order.expressions) if order is not None and limits else []
+        return sort_nodes(self.select, len(items)) if limits else []
 
     def _named_windows(self) -> dict[str, Any]:
         return {one.name.lower(): one for one in self.select.args.get("windows") or []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -21,6 +21,33 @@ from lockstep.sql.reading.syntax import SourceText, children
 __all__ = ["TimeWindows"]
 
 
+@dataclass(frozen=True)
+class _Window:
+    """The arguments of a call; windows with an offset are those of a timestamp that is shifted by it."""
+
+    timestamp: Expression
+    size: str
+    slide: str
+    offset: str
+
+    @property
+    def text(self) -> str:
+        return " ".join((self.timestamp.text, self.size, self.slide, self.offset))
+
+    @property
+    def shifted(self) -> Expression:
+        if not self.offset:
+            return self.timestamp
+        text = f"({self.timestamp.text}) - INTERVAL '{self.offset}'"
+        return Expression(text, self.timestamp.references)
+
+    def shifted_back(self, window: str) -> Expression:
+        edges = (
+            f"'{edge}', `{window}`.{edge} + INTERVAL '{self.offset}'" for edge in ("start", "end")
+        )
+        return Expression(f"named_struct({', '.join(edges)})", (window,))
+
+
 class TimeWindows:
     """The calls of one SELECT; `below` first, then `column` gives what stands for each of them."""
 
@@ -32,10 +59,10 @@ class TimeWindows:
     def below(self, scope: Scope, nodes: Sequence[Any]) -> Scope:
         """The scope with the window's column, if any of the nodes has a call."""
         lowering = ExpressionLowering(self.source, scope)
-        found: dict[str, tuple[Any, Expression, str, str]] = {}
+        found: dict[str, tuple[Any, _Window]] = {}
         for call in (call for node in nodes for call in _calls(node)):
-            timestamp, size, slide = self._arguments(call, lowering)
-            found.setdefault(f"{timestamp.text} {size} {slide}", (call, timestamp, size, slide))
+            one = self._arguments(call, lowering)
+            found.setdefault(one.text, (call, one))
         if not found:
             return scope
         if len(found) > 1:
@@ -46,8 +73,9 @@ class TimeWindows:
                 "a second window() in one SELECT",
                 "put one of them into a subquery",
             )
-        text, (_, timestamp, size, slide) = next(iter(found.items()))
+        text, (_, wanted) = next(iter(found.items()))
         node: Node = scope.node
+        timestamp = wanted.shifted
         column = (
             timestamp.references[0] if timestamp.is_column else fresh_name("_time", node.columns)
         )
@@ -55,7 +83,10 @@ class TimeWindows:
             node = Project(node, (*as_they_are(node.columns), Output(column, timestamp)))
         name = fresh_name("window", node.columns)
         window = Relation(None, (Field("window", name, visible=name == "window"),))
-        node = TimeWindow(node, name, column, size, slide)
+        node = TimeWindow(node, name, column, wanted.size, wanted.slide)
+        if wanted.offset:
+            kept = as_they_are(c for c in node.columns if c != name)
+            node = Project(node, (*kept, Output(name, wanted.shifted_back(name))))
         self._scope, self._names = scope, {text: name}
         return replace(scope, node=node, relations=(*scope.relations, window))
 
@@ -63,28 +94,21 @@ class TimeWindows:
         """The column of a call; None for anything else."""
         if not is_window(node) or self._scope is None:
             return None
-        timestamp, size, slide = self._arguments(node, ExpressionLowering(self.source, self._scope))
-        return Expression.column(self._names[f"{timestamp.text} {size} {slide}"])
+        wanted = self._arguments(node, ExpressionLowering(self.source, self._scope))
+        return Expression.column(self._names[wanted.text])
 
-    def _arguments(self, call: Any, lowering: ExpressionLowering) -> tuple[Expression, str, str]:
-        """Timestamp, size and slide of a call."""
+    def _arguments(self, call: Any, lowering: ExpressionLowering) -> _Window:
         arguments = call.expressions
-        if len(arguments) == 4:
-            raise refuse(
-                self.source,
-                call,
-                "window() with a start offset",
-                "shift the timestamp: `ts - INTERVAL ...`",
-            )
-        if len(arguments) not in (2, 3):
+        if len(arguments) not in (2, 3, 4):
             raise ProjectError(
-                "window() takes a timestamp, a size and perhaps a slide",
+                "window() takes a timestamp, a size, and perhaps a slide and an offset",
                 position=self.source.position_of(call),
                 expected="window(ts, '10 seconds') or window(ts, '10 seconds', '5 seconds')",
                 found=self.source.words_of(call),
             )
-        lengths = [self._length(argument) for argument in arguments[1:]]
+        lengths = [self._length(argument) for argument in arguments[1:3]]
         size, slide = lengths[0], lengths[-1]
+        offset = self._length(arguments[3], is_offset=True) if len(arguments) == 4 else 0
         if slide > size:
             raise ProjectError(
                 "a window's slide can't be longer than its size",
@@ -92,14 +116,16 @@ class TimeWindows:
                 expected=f"a slide of up to {interval_text(size)}",
                 found=interval_text(slide),
             )
-        return lowering.lower(arguments[0]), interval_text(size), interval_text(slide)
+        timestamp = lowering.lower(arguments[0])
+        shift = interval_text(offset) if offset else ""
+        return _Window(timestamp, interval_text(size), interval_text(slide), shift)
 
-    def _length(self, node: Any) -> int:
+    def _length(self, node: Any, is_offset: bool = False) -> int:
         try:
             length = interval_microseconds(node.name if isinstance(node, exp.Literal) else "")
         except ValueError:
-            length = 0
-        if length <= 0:
+            length, is_offset = 0, False
+        if length <= 0 and not is_offset:
             raise ProjectError(
                 "a window's length can't be read",
                 position=self.source.position_of(node),
