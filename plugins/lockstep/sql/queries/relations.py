@@ -389,7 +389,7 @@ class Relations:
                     self.source,
                     on,
                     "a condition of an outer LATERAL join with a function that makes rows",
-                    "write LATERAL (SELECT * FROM explode(...) AS q (x) WHERE ...) ON true",
+                    "write LATERAL (SELECT x FROM (SELECT explode(...) AS x) WHERE ...) AS q ON true",
                 )
             self._need_generator(node)
             scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
