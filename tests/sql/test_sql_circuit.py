@@ -14,7 +14,7 @@ from sql_projects import FLIGHT_SOURCES, FLIGHTS, NEXMARK, NEXMARK_SOURCES
 from lockstep.sql.circuit import Circuit, Cost, Operator, TraceKind, TraceSpec
 from lockstep.sql.explain import explain, explain_data
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Recursive, Scan
 
 
 def circuit(sql: str, *, sources: str = SOURCES) -> Circuit:
@@ -183,3 +183,44 @@ def test_spacing_comments_and_other_views_do_not_rename_traces() -> None:
         "select T.b, MAX( e ) as m from t join u on T.A=u.a group by t . b"
     )
     assert set(FIXED_TRACES) <= set(_tables(circuit(other).traces))
+
+
+REACHED = (
+    "WITH RECURSIVE r (x, y, e, n) {limit} AS (SELECT a, d, e, 1 FROM u WHERE e <> '' UNION ALL "
+    "SELECT r.x, u.d, u.e, n + 1 FROM r JOIN u ON r.y = u.a WHERE n < 9) "
+)
+
+
+def test_recursion() -> None:
+    query = REACHED.format(limit="")
+    found = project(
+        f"CREATE VIEW reached AS {query} SELECT x, y FROM r;"
+        f"CREATE VIEW nearest AS {query} SELECT x, min(n) AS n FROM r GROUP BY x;"
+        "CREATE VIEW above AS WITH RECURSIVE r AS (SELECT d FROM v UNION ALL SELECT f FROM r "
+        "LEFT JOIN v ON r.d = v.d) SELECT d FROM r"
+    )
+    text = explain(found, build_circuit(found))
+    check_golden("plans/recursion.txt", text)
+    data = explain_data(found, build_circuit(found))
+    check_golden("plans/recursion.json", json.dumps(data, indent=1) + "\n")
+
+
+def test_a_recursion_remembers_what_is_read_of_it() -> None:
+    """Not the column e, which nobody reads."""
+    query = REACHED.format(limit="")
+    one = only(circuit(f"CREATE VIEW w AS {query} SELECT x, y FROM r"), Recursive)
+    assert [(trace.key, trace.columns) for trace in one.traces] == [
+        (("d",), ("a", "_col3", "_level")),
+        (("a_1",), ("d_1",)),
+    ]
+
+
+def test_the_limit_of_a_recursion_is_no_part_of_its_state() -> None:
+    first, second = (
+        only(
+            circuit(f"CREATE VIEW w AS {REACHED.format(limit=text)} SELECT x, y FROM r"), Recursive
+        )
+        for text in ("", "MAX RECURSION LEVEL 500")
+    )
+    assert first.traces == second.traces
+    assert (first.node.limit, second.node.limit) == (100, 500)
