@@ -43,6 +43,15 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Recursion": RECURSION,
     "ASOF JOIN, which Spark has not": ASOF,
 }
+NOTES: Mapping[str, str] = {
+    "Recursion": "As in Spark, rows at level 100 (the anchor is level 0), or at that of `MAX RECURSION "
+    "LEVEL`, are an error,\nand the anchor's types rule. The work is that of the change, once for each "
+    "level that it reaches: a Spark job\nor two ([decision 0011](decisions/0011-recursion.md)).",
+    "ASOF JOIN, which Spark has not": "Each row beside the nearest one of the other side: ON has "
+    "equalities and one of `>=`, `>`, `<=`, `<`, or\n`MATCH_CONDITION` has the latter. Of rows of equal "
+    "time the last counts, in the order of the columns that the view\nreads. An extension, judged by "
+    "another query of the same meaning.",
+}
 
 
 def _sources() -> str:
@@ -73,7 +82,8 @@ def document() -> str:
     lines = [HEAD.rstrip(), ""]
     lines += [f"- `{table} ({columns})`" for table, columns in TABLES.items()]
     for title, queries in PARTS.items():
-        lines += ["", f"## {title}", "", "| what | query | work |", "|---|---|---|"]
+        lines += ["", f"## {title}", "", *([NOTES[title], ""] if title in NOTES else [])]
+        lines += ["| what | query | work |", "|---|---|---|"]
         lines += [f"| {name} | {_cell(q)} | {_cost(q)} |" for name, q in queries.items()]
     lines += ["", "## Refused", "", "| statement | why | instead |", "|---|---|---|"]
     for sql in NOT_SUPPORTED.values():

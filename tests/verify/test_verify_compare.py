@@ -9,12 +9,15 @@ import pytest
 
 from lockstep.adapters.verify_compare import Comparison, compare, inexact_columns
 from lockstep.sql.plans.nodes import (
+    BEFORE,
+    LEVEL,
     Aggregate,
     AggregateCall,
     AggregateFunction,
     Expression,
     Output,
     Project,
+    Recursive,
     Scan,
 )
 
@@ -108,3 +111,9 @@ def test_inexact_columns_are_those_that_come_from_sums() -> None:
     assert inexact_columns(
         Aggregate(renamed, (), (AggregateCall("best", AggregateFunction.MAX, "m"),))
     ) == {"best"}
+    step = Project(
+        Scan(BEFORE, ("k", "mean", LEVEL)),
+        tuple(Output(c, Expression.column(c)) for c in ("k", "mean", LEVEL)),
+    )
+    anchor = Project(grouped, tuple(Output(c, Expression.column(c)) for c in ("k", "mean")))
+    assert inexact_columns(Recursive(anchor, (), step, 9, "r")) == {"k", "mean"}

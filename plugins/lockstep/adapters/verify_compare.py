@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 import duckdb
 
-from lockstep.sql.plans.nodes import Aggregate, AggregateFunction, Node, Project, Scan, UnionAll
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    AggregateFunction,
+    Node,
+    Project,
+    Recursive,
+    Scan,
+    UnionAll,
+)
 
 __all__ = ["RELATIVE_TOLERANCE", "Comparison", "compare", "inexact_columns"]
 
@@ -55,6 +63,9 @@ def inexact_columns(node: Node) -> frozenset[str]:
             )
         case UnionAll(branches=branches):
             return frozenset().union(*below) & frozenset(branches[0].columns)
+        case Recursive():
+            # a step may carry any column of what it reads into any of its own
+            return frozenset(node.columns) if any(below) else frozenset()
         case _:
             return frozenset().union(*below)
 
