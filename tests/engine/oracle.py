@@ -51,7 +51,7 @@ class Oracle:
         self._meanings = meanings
         self._steps = steps
 
-    def evaluate(  # noqa: PLR0912 - a case each
+    def evaluate(
         self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]
     ) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
