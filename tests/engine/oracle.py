@@ -51,9 +51,7 @@ class Oracle:
         self._meanings = meanings
         self._steps = steps
 
-    def evaluate(
-        self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]
-    ) -> ZSet:
+    def evaluate(self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
         # what stands beside a recursion is evaluated with its step
         read = node.inputs[:1] if isinstance(node, Recursive) else node.inputs

@@ -12,10 +12,11 @@ Nothing here knows of steps, weights or state: that is `incremental`. Nothing he
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
+from lockstep.sql.plans.loops import BEFORE, LEVEL, Recursive
 from lockstep.sql.plans.terms import (
     AggregateCall,
     AggregateFunction,
@@ -56,9 +57,6 @@ __all__ = [
 CHANGE_COLUMNS = ("_partition", "_offset", "_deleted")
 """What a Scan of keyed records has beside the declared columns: where a record lies, and whether it
 deletes its key. No declared column begins with an underscore."""
-
-BEFORE, LEVEL = "the level before", "_level"
-"""What the step of a Recursive reads of itself: a leaf, and its column that counts from 0."""
 
 
 def _require_unique(kind: str, names: Iterable[str]) -> None:
@@ -480,39 +478,6 @@ class Upsert:
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
-
-
-@dataclass(frozen=True)
-class Recursive:
-    """WITH RECURSIVE: the rows of `anchor` are level 0, what `step` makes of a level is the next one.
-
-    `step` is a plan of its own, over the leaves BEFORE and `beside 0`, `beside 1`, …, which stand for
-    the rows of one level and for the relations `beside`; it has the columns of `anchor` and LEVEL.
-    `plans.recursion` builds it. Rows at level `limit` are an error, which says `name`.
-    """
-
-    anchor: Node
-    beside: tuple[Node, ...]
-    step: Node
-    limit: int
-    name: str = field(compare=False)
-
-    def __post_init__(self) -> None:
-        if self.limit < 1:
-            raise ValueError(f"Recursive takes a limit of 1 level or more, not {self.limit}")
-        if self.step.columns != (*self.anchor.columns, LEVEL):
-            raise ValueError(
-                f"Recursive takes a step of the columns {self.anchor.columns} and the level, "
-                f"not {self.step.columns}"
-            )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.anchor.columns
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.anchor, *self.beside)
 
 
 Node = (

@@ -1,0 +1,47 @@
+"""The node of WITH RECURSIVE: levels of rows, each made from the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.sql.plans.nodes import Node
+
+__all__ = ["BEFORE", "LEVEL", "Recursive"]
+
+BEFORE, LEVEL = "the level before", "_level"
+"""What the step of a Recursive reads of itself: a leaf, and its column that counts from 0."""
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """WITH RECURSIVE: the rows of `anchor` are level 0, what `step` makes of a level is the next one.
+
+    `step` is a plan of its own, over the leaves BEFORE and `beside 0`, `beside 1`, …, which stand for
+    the rows of one level and for the relations `beside`; it has the columns of `anchor` and LEVEL.
+    `plans.recursion` builds it. Rows at level `limit` are an error, which says `name`.
+    """
+
+    anchor: Node
+    beside: tuple[Node, ...]
+    step: Node
+    limit: int
+    name: str = field(compare=False)
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError(f"Recursive takes a limit of 1 level or more, not {self.limit}")
+        if self.step.columns != (*self.anchor.columns, LEVEL):
+            raise ValueError(
+                f"Recursive takes a step of the columns {self.anchor.columns} and the level, "
+                f"not {self.step.columns}"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.anchor.columns
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.anchor, *self.beside)
