@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from intervals import Interval, Runner, as_frame, changes_of, circuit_of, up_to
+from intervals import Interval, Runner, as_frame, changes_of, circuit_of, time_of, up_to
 from oracle import Oracle
 from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
@@ -101,8 +101,8 @@ def check_law(spark: SparkSession, seed: int) -> None:
     found = emitted(spark, plan, changes, intervals, records, merges_traces, tables, large_state)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
-    oracle = Oracle(maker.meanings)
     for step in range(steps[0], steps[1] + 1):
+        oracle = Oracle(maker.meanings, time_of(step))
         sources = {
             prefix.strip("_"): (tuple(source_columns(prefix)), up_to(of, step))
             for prefix, of in changes.items()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from queries import GROUPS, JOINS, SETS, SUBQUERIES, TABLES, WINDOWS
+from queries import GROUPS, JOINS, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -40,6 +40,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Sets and constants": SETS,
     "Groups and generated rows": GROUPS,
     "Window functions and LIMIT": WINDOWS,
+    "Time": TIME,
 }
 
 

@@ -11,16 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lockstep.sql.plans.columns import only
+from lockstep.sql.plans.expressions import reads_clock
 from lockstep.sql.plans.nodes import (
     Aggregate,
+    Filter,
     Join,
     MultiwayJoin,
     Node,
     Project,
     Scan,
+    Temporal,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Window,
 )
 
@@ -38,13 +42,19 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
             return replace(node, left=inputs[0], right=inputs[1])
         case MultiwayJoin():
             return replace(node, inputs=inputs)
+        case Temporal():
+            return replace(node, input=inputs[0], watermarks=inputs[1:])
         case _:
             return replace(node, input=inputs[0])
 
 
 def has_state(node: Node) -> bool:
     """True where something is remembered for the node or for what is below it."""
-    return isinstance(node, Join | Aggregate | Window | Upsert) or any(map(has_state, node.inputs))
+    if isinstance(node, Join | Aggregate | Window | Upsert | Temporal | Watermark):
+        return True
+    if isinstance(node, Filter) and reads_clock(node.predicate):
+        return True
+    return any(map(has_state, node.inputs))
 
 
 def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:
