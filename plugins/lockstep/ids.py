@@ -11,6 +11,7 @@ __all__ = [
     "attempt_branch",
     "errors_table",
     "is_trace",
+    "late_table",
     "merge_branch",
     "publish_branch",
     "publish_branches",
@@ -68,6 +69,11 @@ def publish_branch(incarnation: str, publish: str) -> str:
 def errors_table(source: str) -> str:
     """The table of a source's records that could not be decoded."""
     return f"{source}_errors"
+
+
+def late_table(source: str) -> str:
+    """The table of a source's rows that came below its watermark."""
+    return f"{source}_late"
 
 
 def version_tag(number: int, attempt: str) -> str:

@@ -29,6 +29,7 @@ from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
 from lockstep.sql.sources.source_layout import decoding_options
+from lockstep.sql.sources.watermarks import watermark_of
 
 if TYPE_CHECKING:
     from lockstep.adapters.sources import ProjectSources
@@ -154,6 +155,7 @@ class Pipeline:
             catalog=catalog,
             new_id=lambda: uuid.uuid4().hex[:12],
             reached=self._reached,
+            reads_time=self.circuit.reads_time,
         )
 
 
@@ -261,7 +263,7 @@ def _state_of(project: Project, circuit: Circuit) -> set[tuple[str, object]]:
 def _reading(source: SourceTable) -> tuple[object, ...]:
     """What a source's options say about its rows."""
     if source.is_table:
-        return (source.table, source.append_only)
+        return (source.table, source.append_only, watermark_of(source))
     topic = (source.topic, source.options.get("format"), source.absent_is_null)
     return (*topic, *decoding_options(source).items())
 

@@ -1,15 +1,16 @@
 """Merging the rows of a trace's files: the data half of a compaction.
 
-Law: the sum of the merged rows equals the sum of the rows read, key by key; rows whose sum is
-nothing (weight 0, no row left in a group) are gone. Without that, a trace of cancelled rows would
-grow for ever, and every look-up would pay for the past.
+Law: the sum of the merged rows equals the sum of the rows read, key by key, but for groups of windows
+that are over, which nothing looks up any more; rows whose sum is nothing (weight 0, no row left in a
+group) are gone. Without that, a trace of cancelled rows would grow for ever, and every look-up would
+pay for the past.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import MergeJob, MergeTable
 from lockstep.control.ports import Progress, State
@@ -17,7 +18,7 @@ from lockstep.sql.circuit import TraceSpec
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.operators.merging import merge_trace
+from lockstep_engine.operators.merging import merge_trace, without_past
 from lockstep_engine.tables import append, configure_catalog, read_at
 
 __all__ = ["merge_traces"]
@@ -49,7 +50,12 @@ def _merge(spark: SparkSession, job: MergeJob, table: MergeTable, trace: TraceSp
     """Sorted by key, and range-partitioned where it is several files, so that they do not overlap
     and a look-up by key skips most of them."""
     rows = read_at(spark, job.catalog, trace.table, table.snapshot_id)
-    merged = merge_trace(trace, rows)
+
+    def read_trace(name: str) -> DataFrame | None:
+        snapshot = job.traces.get(name)
+        return None if snapshot is None else read_at(spark, job.catalog, name, snapshot)
+
+    merged = merge_trace(trace, without_past(trace, rows, read_trace))
     files = max(1, -(-table.records // ROWS_PER_FILE))
     # Without a key (a cross join, a global aggregate) any column is as good.
     order = [f"`{name}`" for name in (trace.key or merged.columns[:1])]

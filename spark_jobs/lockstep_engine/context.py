@@ -25,7 +25,9 @@ class Context:
 
     `spark` is a Connect session or a classic one: operators use only what both have. `records` is
     an upper bound of the source records in the interval, `partitions` the shuffle partitions
-    wanted. `is_first` is true in the interval that begins with the pipeline's first step. `types`
+    wanted. `is_first` is true in the interval that begins with the pipeline's first step. `times` are
+    those of the steps, in microseconds since the epoch, `time_before` that of the step before them,
+    None where there is none. `types`
     remembers column types by node, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
     from which state is read only where the change can touch it.
@@ -35,6 +37,8 @@ class Context:
     records: int
     partitions: int
     is_first: bool = False
+    times: tuple[int, ...] = ()
+    time_before: int | None = None
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
     large_state: int = LARGE_STATE
 

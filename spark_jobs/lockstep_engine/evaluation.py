@@ -8,7 +8,7 @@ its outbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
@@ -22,8 +22,10 @@ from lockstep.sql.plans.nodes import (
     Node,
     Recursive,
     Scan,
+    Temporal,
     Upsert,
     Values,
+    Watermark,
     Window,
 )
 from lockstep_engine.computed import computed
@@ -39,6 +41,8 @@ from lockstep_engine.deltas import (
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.recursive import beside_in_tables
+from lockstep_engine.operators.temporal import count_due
+from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
 from lockstep_engine.ranges import (
     Ranges,
     delta_ranges,
@@ -49,7 +53,7 @@ from lockstep_engine.ranges import (
 
 __all__ = ["Before", "Evaluated", "evaluate_circuit"]
 
-_STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert)
+_STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert, Temporal, Watermark)
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Aggregate: 4, Window: 4})
@@ -74,11 +78,12 @@ class Before:
 
 @dataclass
 class Evaluated:
-    """What an interval appends: `appends` to traces, `outboxes` by outbox table, and the frames that
-    were marked to be kept, to be released when all appends are done."""
+    """What an interval appends: `appends` to traces, `outboxes` by outbox table, `late` rows by source,
+    and the frames that were marked to be kept, to be released when all appends are done."""
 
     appends: dict[str, DataFrame] = field(default_factory=dict)
     outboxes: dict[str, DataFrame] = field(default_factory=dict)
+    late: dict[str, Late] = field(default_factory=dict)
     kept: list[DataFrame] = field(default_factory=list)
 
     def release(self) -> None:
@@ -119,7 +124,8 @@ def evaluate_circuit(
     result = Evaluated()
     reads = _reads(circuit)
     for operator in circuit.operators:
-        if _is_silent(operator, silent, building.silent, context):
+        due = building.count_due(operator)
+        if not due and _is_silent(operator, silent, building.silent, context):
             building.silent[operator.ref] = operator
             continue
         evaluation = building.evaluation(operator)
@@ -131,6 +137,7 @@ def evaluate_circuit(
         # Equal traces of two operators hold equal rows: they are written once.
         for table, rows in evaluation.appends.items():
             result.appends.setdefault(table, rows)
+    result.late = building.late
     for outbox in circuit.outboxes:
         if outbox.ref not in building.silent:
             result.outboxes[outbox.table] = _outbox_rows(
@@ -159,6 +166,9 @@ class _Building:
     context: Context
     deltas: dict[int, DataFrame] = field(default_factory=dict)
     silent: dict[int, Operator] = field(default_factory=dict)
+    late: dict[str, Late] = field(default_factory=dict)
+    progress: dict[int, Progress] = field(default_factory=dict)
+    """How far each watermark is."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
     rows: dict[int, DataFrame] = field(default_factory=dict)
@@ -189,15 +199,31 @@ class _Building:
         times = len(sizes) if is_join else _TIMES_READ.get(type(operator.node), 1)
         self.sizes[operator.ref] = 1 + times * (sum(sizes) + len(operator.rows))
 
+    def count_due(self, operator: Operator) -> int:
+        """How many rows of the operator come or go by time, whatever comes in; the interval has so
+        many records more."""
+        if not isinstance(operator.node, Temporal):
+            return 0
+        if operator.node.watermarks and all(ref in self.silent for ref in operator.inputs):
+            return 0
+        held = self.before.trace(operator.traces[0].table)
+        context = self._context_of(operator)
+        due = 0 if held is None else count_due(operator.node, held, context)
+        self.context = replace(self.context, records=self.context.records + due)
+        return due
+
     def evaluation(self, operator: Operator) -> Evaluation:
-        """What the operator emits and appends; a join is told which side is empty."""
+        """What the operator emits and appends; a join is told which side is empty, and a temporal
+        filter that its input is."""
         if isinstance(operator.node, Scan):
             return Evaluation(_scan(operator.node, self.sources))
         if isinstance(operator.node, Values):
             return Evaluation(_values(operator.node, self.context))
         if isinstance(operator.node, Recursive):
             return self._of_recursion(operator)
-        knows_empty = isinstance(operator.node, MultiwayJoin) and operator.ref not in self.silent
+        knows_empty = (
+            isinstance(operator.node, MultiwayJoin | Temporal) and operator.ref not in self.silent
+        )
         inputs = tuple(
             None if knows_empty and ref in self.silent else self._delta(ref)
             for ref in operator.inputs
@@ -208,7 +234,10 @@ class _Building:
         )
         own = (trace for trace in operator.traces if trace not in operator.rows)
         traces = {trace.table: self._trace(operator, 0, trace) for trace in own}
-        return evaluate(operator, inputs, State(rows, traces), self.context)
+        state = State(rows, traces)
+        if isinstance(operator.node, Watermark):
+            return self._watermark(operator, operator.node, state)
+        return evaluate(operator, inputs, state, self._context_of(operator))
 
     def _trace(self, operator: Operator, place: int, trace: TraceSpec) -> DataFrame | None:
         """The rows of a trace that the changes of the inputs can touch, by that of one input."""
@@ -287,6 +316,31 @@ class _Building:
         )
         traces = {trace.table: self.before.trace(trace.table) for trace in operator.traces}
         return evaluate(operator, (anchor, *beside), State(rows, traces), self.context)
+
+    def _watermark(self, operator: Operator, node: Watermark, state: State) -> Evaluation:
+        delta = self._delta(operator.inputs[0])
+        evaluation, late, progress = watermark(operator, node, delta, state, self.context)
+        self.late[node.source] = late
+        self.progress[operator.ref] = progress
+        return evaluation
+
+    def _context_of(self, operator: Operator) -> Context:
+        """The interval as the operator sees it: for some, watermarks are what time is."""
+        node = operator.node
+        if not (isinstance(node, Temporal) and node.watermarks):
+            return self.context
+        every = [self._progress(ref) for ref in operator.inputs[1:]]
+        after = tuple(map(min, zip(*(one.after for one in every), strict=True)))
+        return replace(self.context, times=after, time_before=min(one.before for one in every))
+
+    def _progress(self, ref: int) -> Progress:
+        known = self.progress.get(ref)
+        if known is None:
+            operator = self.silent[ref]
+            assert isinstance(operator.node, Watermark), "what a temporal filter waits for"
+            held = self.before.trace(operator.traces[0].table)
+            known = self.progress[ref] = standing(operator.node, held, self.context)
+        return known
 
     def _delta(self, ref: int) -> DataFrame:
         """An empty delta, too, where it is one branch of a union: its types count."""

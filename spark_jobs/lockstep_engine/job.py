@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
 from lockstep.control.ports import Progress, State
 from lockstep.errors import BadRecord
-from lockstep.ids import errors_table
+from lockstep.ids import errors_table, late_table
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.incremental import build_circuit
@@ -61,7 +62,7 @@ def run_interval(
         project = parse_project(job.files, job.variables)
         circuit = build_circuit(project)
         configure_catalog(spark, job.catalog)
-        context = _context(spark, job.interval.records, is_first=not job.base_tables)
+        context = _context(spark, job, job.interval.records)
     kept: list[DataFrame] = []
     try:
         with watch.part("decode"):
@@ -83,17 +84,23 @@ def run_interval(
                 context,
             )
             kept.extend(evaluated.kept)
-            frames = _frames(job, decoded, bad, evaluated)
+            frames = _frames(job, project, decoded, bad, evaluated)
         return _write(spark, job, state, frames, watch, progress)
     finally:
         for frame in kept:
             frame.unpersist()
 
 
-def _context(spark: SparkSession, records: int, is_first: bool) -> Context:
+def _context(spark: SparkSession, job: IntervalJob, records: int) -> Context:
     partitions = 2 if records <= SMALL_RECORDS else 8
     configure_session(spark, partitions)
-    return Context(spark, records, partitions, is_first)
+    before = None if job.time_before is None else _microseconds(job.time_before)
+    times = tuple(_microseconds(division.time) for division in job.interval.divisions)
+    return Context(spark, records, partitions, not job.base_tables, times, before)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _read_trace(spark: SparkSession, job: IntervalJob, table: str) -> DataFrame | None:
@@ -174,7 +181,7 @@ def _netted(context: Context, job: IntervalJob, followed: Mapping[str, Followed]
         return context
     counted = sum(in_parallel(lambda one: one.delta.count(), netted))
     records = job.interval.records - sum(one.records for one in netted) + counted
-    return replace(_context(context.spark, records, context.is_first), types=context.types)
+    return replace(_context(context.spark, job, records), types=context.types)
 
 
 def _count_errors(
@@ -211,6 +218,7 @@ def _recorded(job: IntervalJob, rows: DataFrame) -> DataFrame:
 
 def _frames(
     job: IntervalJob,
+    project: Project,
     decoded: Mapping[str, Decoded],
     bad: Mapping[str, int],
     evaluated: Evaluated,
@@ -222,7 +230,16 @@ def _frames(
     for source, one in decoded.items():
         errors = _recorded(job, one.errors)
         (appends if bad[source] else untouched)[errors_table(source)] = errors
+    for source, late in evaluated.late.items():
+        rows = _recorded(job, _as_declared(project, source, late.rows))
+        (appends if late.is_any else untouched)[late_table(source)] = rows
     return _Frames(appends, step_log(job.interval), untouched)
+
+
+def _as_declared(project: Project, source: str, rows: DataFrame) -> DataFrame:
+    """A source's rows under the names as they were declared."""
+    [declared] = [one.columns for one in project.sources if one.name == source]
+    return rows.withColumnsRenamed({column.key: column.name for column in declared})
 
 
 def _write(

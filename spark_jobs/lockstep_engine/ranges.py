@@ -33,6 +33,7 @@ from lockstep.sql.plans.nodes import (
     TimeWindow,
     UnionAll,
     Upsert,
+    Watermark,
     Weigh,
     Window,
 )
@@ -119,7 +120,7 @@ def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
                 o.name: o.expression.references[0] for o in node.outputs if o.expression.is_column
             }
             return {new: r[old] for r in changed for new, old in columns.items() if old in r}
-        case Filter() | Weigh() | Generate() | TimeWindow():
+        case Filter() | Weigh() | Generate() | TimeWindow() | Watermark():
             return {name: found for r in changed for name, found in r.items()}
         case UnionAll():
             return _all(node.columns, [ranges.get for ranges in changed])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, TraceKind, TraceSpec
+from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, Past, TraceKind, TraceSpec
 from lockstep.sql.plans.expansion import expand
+from lockstep.sql.plans.final import window_end
 from lockstep.sql.plans.multiway import join_trees
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -23,9 +26,11 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    Temporal,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Weigh,
     Window,
 )
@@ -33,9 +38,18 @@ from lockstep.zset import ZSet
 from lockstep_engine.context import LARGE_STATE, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Before, evaluate_circuit
-from lockstep_engine.operators.merging import merge_trace
+from lockstep_engine.operators.merging import merge_trace, without_past
 
 Interval = tuple[int, int]
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+_SECONDS = (-30.0, -22.0, -14.0, -9.0, -5.0, -3.0, -3.0, -2.0, 0.0, 0.0, 3.5, 6.0)
+
+
+def time_of(step: int) -> datetime:
+    """The time of a step, as streams have them: times never go back, and some steps share one."""
+    beyond = max(0, step - len(_SECONDS) + 1)
+    return START + timedelta(seconds=_SECONDS[step - beyond] + 10 * beyond)
 
 
 def operators_of(
@@ -56,12 +70,19 @@ def operators_of(
             if isinstance(node, Scan):
                 keeps = node.source in append_only
             traces = _traces(node, f"{within}{ref}", keeps)
+            ended = window_end(node) if isinstance(node, Aggregate) else None
+            if ended is not None:
+                marks = [(found[one].traces[0].table, one) for one in ended[1]]
+                past = Past(ended[0].text, tuple((table, one.delay) for table, one in marks))
+                traces = tuple(replace(trace, past=past) for trace in traces)
             rows = _rows_of(node, f"{within}{ref}", inputs, tables)
             traces += tuple(trace for trace in rows if trace is not None)
             body = _body(node, f"{within}{ref}_", inputs, tables)
             traces += tuple(dict.fromkeys(trace for one in body for trace in one.traces))
             if isinstance(node, Aggregate):
                 keeps = keeps and not node.aggregates
+            if isinstance(node, Temporal):
+                keeps = keeps and node.enters
             if isinstance(node, Weigh | Window | Upsert | Recursive):
                 keeps = False
             refs = tuple(one.ref for one in inputs)
@@ -97,6 +118,11 @@ def _traces(node: Node, ref: str, keeps: bool) -> tuple[TraceSpec, ...]:
                     for place, argument in enumerate(arguments)
                 ]
             return tuple(traces)
+        case Temporal():
+            rest = tuple(name for name in node.columns if name != node.column)
+            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, (node.column,), rest),)
+        case Watermark():
+            return (TraceSpec(f"trace_{ref}", TraceKind.ACCUMULATORS, (), ()),)
         case Upsert():
             return (_rows(f"trace_{ref}", node.columns, node.keys),)
         case _:
@@ -166,6 +192,8 @@ class Runner:
         self._traces: dict[str, DataFrame] = {}
         self._empty: dict[str, pa.Table] = {}
         self._id = uuid4().hex
+        self.late: dict[str, list[tuple[tuple[Any, ...], int, int]]] = {}
+        """All late rows by source, as `changes_of` gives them."""
         configure_session(spark, 2)
 
     def run(
@@ -187,12 +215,17 @@ class Runner:
             },
             silent,
             Before(self._trace, self._table, self._size, lambda name: self._size(f"source {name}")),
-            Context(self._spark, records, 2, is_first, self._types, self._large_state),
+            self._context(interval, records, is_first),
         )
         outboxes = {
             table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
         }
-        wanted = outboxes if is_last else {**evaluated.appends, **outboxes}
+        late = {
+            f"{source} late": absolute_steps(found.rows, first, last)
+            for source, found in evaluated.late.items()
+            if found.is_any
+        }
+        wanted = {**late, **outboxes} if is_last else {**evaluated.appends, **late, **outboxes}
         try:
             with ThreadPoolExecutor(4) as pool:
                 tables = dict(
@@ -208,10 +241,21 @@ class Runner:
             deltas_of[outbox.view] = self._empty[outbox.view] if delta is None else delta
         for name, rows in deltas.items():
             self._pieces.setdefault(f"source {name}", []).append(rows.drop("_step").toArrow())
+        for name in late:
+            rows = changes_of(tables.pop(name))
+            self.late.setdefault(name.removesuffix(" late"), []).extend(rows)
         self._traces.clear()
         for name, rows in tables.items():
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
+
+    def _context(self, interval: Interval, records: int, is_first: bool) -> Context:
+        first, last = interval
+        before = None if is_first else _microseconds(time_of(first - 1))
+        times = tuple(_microseconds(time_of(step)) for step in range(first, last + 1))
+        return Context(
+            self._spark, records, 2, is_first, times, before, self._types, self._large_state
+        )
 
     def _trace(self, table: str) -> DataFrame | None:
         pieces = self._pieces.get(table)
@@ -220,7 +264,9 @@ class Runner:
         if table not in self._traces:
             self._traces[table] = self._held(table, as_frame(self._spark, pa.concat_tables(pieces)))
         rows = self._traces[table]
-        return merge_trace(self._specs[table], rows) if self._merges_traces else rows
+        if not self._merges_traces:
+            return rows
+        return merge_trace(self._specs[table], without_past(self._specs[table], rows, self._trace))
 
     def _table(self, source: str, columns: tuple[str, ...]) -> DataFrame:
         """What a source brought before the interval."""
@@ -239,6 +285,10 @@ class Runner:
         view = f"{name}_of_{self._id}"
         rows.createOrReplaceTempView(view)
         return self._spark.table(view)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def as_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -27,9 +28,11 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    Temporal,
     TimeWindow,
     UnionAll,
     Values,
+    Watermark,
     Weigh,
     Window,
 )
@@ -38,18 +41,24 @@ from lockstep.zset import NAN, Row, ZSet
 Named = Mapping[str, Any]
 Meaning = Callable[[Named], Any]
 
+COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Oracle:
     """`meanings` gives the value of an expression's text on a row; plain columns need no entry. `steps`
-    gives the step of a recursion as it was before it was written out, over a Scan of its name."""
+    gives the step of a recursion as it was before it was written out, over a Scan of its name. `now` is
+    the time at which relations are looked at; sources hold the rows that are on time."""
 
     def __init__(
-        self, meanings: Mapping[str, Meaning], steps: Mapping[str, Node] = MappingProxyType({})
+        self,
+        meanings: Mapping[str, Meaning],
+        steps: Mapping[str, Node] = MappingProxyType({}),
+        now: dt.datetime = EPOCH,
     ) -> None:
         self._meanings = meanings
         self._steps = steps
+        self._now = now
 
     def evaluate(self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
@@ -68,6 +77,15 @@ class Oracle:
                 result = inputs[0].filter(
                     lambda row: self._value(node.predicate, _named(node.input, row)) is True
                 )
+            case Temporal():
+                bound = self._value(node.bound, {"now": self._now})
+                compare = COMPARISONS[node.comparison]
+                place = node.columns.index(node.column)
+                result = inputs[0].filter(
+                    lambda row: row[place] is not None and compare(row[place], bound)
+                )
+            case Watermark():
+                result = inputs[0]
             case TimeWindow():
                 result = inputs[0].flat_map(lambda row: _windows(node, row))
             case UnionAll():

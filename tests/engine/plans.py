@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import xor
 from random import Random
@@ -30,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     Project,
     Scan,
     SortKey,
+    Temporal,
     TimeWindow,
     UnionAll,
     Weigh,
@@ -101,6 +103,8 @@ class PlanMaker:
             self._aggregate,
             self._aggregate,
             self._time_window,
+            self._temporal,
+            self._temporal,
             self._window,
             self._window,
             self._generate,
@@ -231,6 +235,26 @@ class PlanMaker:
         )
         node = Filter(below.node, self._meaning(predicate[0], (name,), predicate[1]))
         return Relation(node, below.kinds, below.case)
+
+    def _temporal(self, depth: int) -> Relation:
+        below = self.relation(depth)
+        name = self._random.choice(below.of_kind("time", "date") or below.others or [below.case])
+        match below.kinds[name]:
+            case "time":
+                bounds: list[tuple[str, Meaning]] = [
+                    ("`now`", lambda row: row["now"]),
+                    ("`now` - INTERVAL 2 SECONDS", lambda row: row["now"] - timedelta(seconds=2)),
+                ]
+            case "date":
+                bounds = [("CAST(`now` AS DATE)", lambda row: row["now"].date())]
+            case "int" | "long":
+                bounds = [("unix_seconds(`now`) - 1704067200", lambda row: _seconds(row["now"]))]
+            case _:
+                return below
+        text, meaning = self._random.choice(bounds)
+        bound = self._meaning(text, ("now",), meaning)
+        comparison = self._random.choice(["<", "<=", ">", ">="])
+        return Relation(Temporal(below.node, name, comparison, bound), below.kinds, below.case)
 
     def _union(self, depth: int) -> Relation:
         first = self._renamed(self.relation(depth))
@@ -450,3 +474,7 @@ class PlanMaker:
             lambda row: 2 if (row[column] or 0) > 0 else 0,
         )
         return Relation(Weigh(below.node, weight), below.kinds, below.case)
+
+
+def _seconds(time: datetime) -> int:
+    return (time - datetime(2024, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)

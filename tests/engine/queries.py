@@ -326,6 +326,34 @@ _NEAREST_LEFT = (
     f"({_nearest('>=', '>', '(SELECT DISTINCT a, b FROM t) t')}) q ON t.a = q.a AND t.b = q.b"
 )
 
+TIME = {
+    "younger than": "SELECT a, b FROM t WHERE ts > now() - INTERVAL 15 SECONDS",
+    "until now, or not": "SELECT a, ts FROM t WHERE ts <= now() AND b > 0",
+    "in the last seconds": "SELECT a, ts FROM t WHERE ts BETWEEN now() - INTERVAL 12 SECONDS AND now()",
+    "now between": "SELECT a FROM t WHERE now() BETWEEN ts AND ts + INTERVAL 20 SECONDS",
+    "groups of now": "SELECT c, count(*) AS n, max(b) AS top FROM t "
+    "WHERE ts >= now() - INTERVAL 15 SECONDS GROUP BY c",
+    "all of now": "SELECT count(*) AS n, sum(x) AS s FROM t WHERE ts > now() - INTERVAL 15 SECONDS",
+    "join of now": "SELECT t.a, u.d FROM t JOIN u ON t.a = u.a AND t.ts > now() - INTERVAL 15 SECONDS",
+    "left join of now": "SELECT u.a, t.b FROM u LEFT JOIN t "
+    "ON t.a = u.a AND t.ts > now() - INTERVAL 15 SECONDS",
+    "left side of now": "SELECT t.a, u.d FROM t LEFT JOIN u "
+    "ON t.a = u.a AND t.ts + make_interval(0, 0, 0, 0, 0, 0, u.d) < now()",
+    "having now": "SELECT c, max(ts) AS last FROM t GROUP BY c "
+    "HAVING max(ts) < now() - INTERVAL 5 SECONDS",
+    "window of now": "SELECT s, n FROM (SELECT window(ts, '10 seconds').start AS s, "
+    "window(ts, '10 seconds').end AS e, count(*) AS n FROM t GROUP BY window(ts, '10 seconds')) "
+    "WHERE e <= now()",
+    "exists of now": "SELECT a, d FROM u WHERE NOT EXISTS "
+    "(SELECT 1 FROM t WHERE t.a = u.a AND t.ts > now() - INTERVAL 15 SECONDS)",
+    "rank of now": "SELECT a, ts FROM t WHERE ts > now() - INTERVAL 20 SECONDS "
+    "QUALIFY row_number() OVER (PARTITION BY c ORDER BY ts DESC, a, b) = 1",
+    "seconds of now": "SELECT a FROM t WHERE unix_seconds(ts) >= unix_seconds(now()) - 15",
+    "minute of now": "SELECT a, ts FROM t WHERE ts < date_trunc('minute', now())",
+    "no column": "SELECT count(*) AS n FROM t "
+    "WHERE now() > TIMESTAMP '2024-01-01 00:00:00' - INTERVAL 15 SECONDS",
+}
+
 JUDGED_BY = {
     # Spark itself reads no further than one query around
     "subquery nested, correlated": "SELECT p.a, p.b FROM t p "
@@ -347,6 +375,9 @@ JUDGED_BY = {
     "(SELECT 1 FROM u n WHERE t.a = n.a + 1 AND t.b * 2 > n.d + 1 AND n.d > q.d)",
     "window qualify by alias": "SELECT * FROM (SELECT c, a, dense_rank() OVER "
     "(PARTITION BY c ORDER BY a) AS r FROM t) WHERE r <= 2",
+    "time rank of now": "SELECT a, ts FROM (SELECT a, ts, row_number() OVER "
+    "(PARTITION BY c ORDER BY ts DESC, a, b) AS r FROM t WHERE ts > now() - INTERVAL 20 SECONDS) "
+    "WHERE r = 1",
 }
 """Another query of the same meaning, where Spark does not compute the one above."""
 
@@ -360,6 +391,7 @@ QUERIES = {
         ("window", WINDOWS),
         ("recursion", RECURSION),
         ("asof", ASOF),
+        ("time", TIME),
     )
     for name, text in queries.items()
 }

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
-from intervals import Interval, Runner, as_frame, changes_of, circuit_of, up_to
+from intervals import Interval, Runner, as_frame, changes_of, circuit_of, time_of, up_to
 from oracle import Oracle
 from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
@@ -102,8 +102,8 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     found = emitted(spark, plan, changes, intervals, records, merges_traces, tables, large_state)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
-    oracle = Oracle(maker.meanings, maker.steps)
     for step in range(steps[0], steps[1] + 1):
+        oracle = Oracle(maker.meanings, maker.steps, time_of(step))
         sources = {
             prefix.strip("_"): (tuple(source_columns(prefix)), up_to(of, step))
             for prefix, of in changes.items()

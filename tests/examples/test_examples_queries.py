@@ -7,6 +7,7 @@ translated text, over the same rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from lockstep.sql import circuit
 from lockstep.sql.duckdb_text import duckdb_statements
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
+from lockstep.sql.sources.source_layout import layout_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,7 @@ from test_examples_data import EXAMPLES, load
 
 FLIGHTS = 8_000
 EVENTS = 40_000
+STEP_TIME = datetime(2024, 1, 1)
 
 Values = Mapping[str, list[bytes]]
 
@@ -62,14 +65,18 @@ def project(name: str) -> circuit.Project:
 
 
 def tables(declared: circuit.Project, values: Values) -> Iterator[tuple[str, pa.Table]]:
-    """Each source as a table, instants in UTC."""
+    """Each source as a table, instants in UTC; every third record is of a step ten seconds later."""
     for source in declared.sources:
-        decode = row_decoder(source.columns)
-        columns = zip(*(decode(value) for value in values[source.name]), strict=True)
-        arrays = [
-            pa.array(list(column), arrow_type(declared_column.type))
-            for column, declared_column in zip(columns, source.columns, strict=True)
-        ]
+        metadata = layout_of(source).metadata
+        of_value = [column for column in source.columns if column.key not in metadata]
+        decode = row_decoder(of_value)
+        decoded = zip(*(decode(value) for value in values[source.name]), strict=True)
+        columns = dict(zip((column.key for column in of_value), map(list, decoded), strict=True))
+        for key, kind in metadata.items():
+            assert kind == "step_time"
+            times = [STEP_TIME + timedelta(seconds=10 * (n % 3 == 0)) for n in range(EVENTS)]
+            columns[key] = times[: len(values[source.name])]
+        arrays = [pa.array(columns[one.key], arrow_type(one.type)) for one in source.columns]
         yield source.name, pa.Table.from_arrays(arrays, [c.name for c in source.columns])
 
 

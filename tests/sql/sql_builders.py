@@ -146,6 +146,7 @@ class Dialect:
     expression: Callable[[Expression], str]
     window: Callable[[TimeWindow, str], str]
     null_safe: str
+    levels: Callable[[int], str] = lambda _: ""
 
 
 def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
@@ -198,7 +199,7 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
             loop = (
                 f"SELECT *, CAST(0 AS BIGINT) FROM {inputs[0]} UNION ALL {plan_sql(node.step, d)}"
             )
-            named.append(f"{q(BEFORE)} ({columns}) AS ({loop})")
+            named.append(f"{q(BEFORE)} ({columns}) {d.levels(node.limit)} AS ({loop})")
             shown = ", ".join(map(q, node.columns))
             text = f"WITH RECURSIVE {', '.join(named)} SELECT {shown} FROM {q(BEFORE)}"
     return text
@@ -224,7 +225,13 @@ def _spark_window(node: TimeWindow, below: str) -> str:
 
 
 DUCKDB = Dialect('"{}"'.format, _duckdb_expression, _duckdb_window, "IS NOT DISTINCT FROM")
-SPARK = Dialect("`{}`".format, lambda expression: expression.text, _spark_window, "<=>")
+SPARK = Dialect(
+    "`{}`".format,
+    lambda expression: expression.text,
+    _spark_window,
+    "<=>",
+    "MAX RECURSION LEVEL {}".format,
+)
 
 
 _TYPES = {"STRING": "VARCHAR"}

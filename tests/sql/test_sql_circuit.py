@@ -40,6 +40,29 @@ def test_flights() -> None:
     check_golden("plans/flights.json", json.dumps(data, indent=1) + "\n")
 
 
+TEMPORAL = {
+    "recent": "SELECT a, b FROM t WHERE ts > current_timestamp() - INTERVAL 1 HOUR AND b > 0",
+    "between": "SELECT a FROM t WHERE ts BETWEEN now() - INTERVAL 1 HOUR AND now()",
+    "turned": "SELECT a FROM t WHERE now() < ts + INTERVAL 1 MONTH",
+    "days": "SELECT a FROM t WHERE CAST(ts AS DATE) >= current_date - 7",
+    "joined": "SELECT t.a, u.d FROM t JOIN u ON t.a = u.a AND t.ts > now()",
+    "both_sides": "SELECT p.a FROM t p JOIN t q ON p.a = q.a WHERE greatest(p.ts, q.ts) > now()",
+    "outer_join": "SELECT u.d, t.b FROM u LEFT JOIN t ON t.a = u.a AND t.ts > now()",
+    "having": "SELECT a, max(ts) AS last FROM t GROUP BY a HAVING max(ts) < now()",
+    "exists": "SELECT d FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.a = u.a AND ts > now())",
+    "of_a_cte": "WITH young AS (SELECT * FROM t WHERE ts > now()) "
+    "SELECT p.b FROM young p JOIN young q ON p.a = q.b",
+}
+
+
+@pytest.mark.parametrize("name", TEMPORAL)
+def test_conditions_on_now(name: str) -> None:
+    found = project(f"CREATE MATERIALIZED VIEW {name} AS {TEMPORAL[name]}")
+    built = build_circuit(found)
+    assert built.reads_time
+    check_golden(f"plans/temporal_{name}.txt", explain(found, built))
+
+
 def test_inputs_stand_first_and_uses_are_counted() -> None:
     found = circuit(
         "CREATE MATERIALIZED VIEW x AS SELECT a, count(*) AS n FROM t GROUP BY a;"

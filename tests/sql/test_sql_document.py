@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, WINDOWS
+from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -42,6 +42,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Window functions and LIMIT": WINDOWS,
     "Recursion": RECURSION,
     "ASOF JOIN, which Spark has not": ASOF,
+    "Time": TIME,
 }
 NOTES: Mapping[str, str] = {
     "Recursion": "As in Spark, rows at level 100 (the anchor is level 0), or at that of `MAX RECURSION "

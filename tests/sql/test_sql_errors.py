@@ -150,10 +150,17 @@ NOT_SUPPORTED = {
     "distribute_by": view("SELECT a FROM t DISTRIBUTE BY a"),
     "rand": view("SELECT a, rand() AS r FROM t"),
     "uuid": view("SELECT a, uuid() AS r FROM t"),
-    "current_timestamp": view("SELECT a FROM t WHERE ts > current_timestamp()"),
-    "current_date": view("SELECT a FROM t WHERE ts > current_date"),
-    "now": view("SELECT a FROM t WHERE ts > now() - INTERVAL 1 HOUR"),
     "table_function": view("SELECT * FROM read_files('x')"),
+    "now_in_the_list": view("SELECT a, now() AS n FROM t"),
+    "current_date_in_the_list": view("SELECT a, datediff(current_date, ts) AS days FROM t"),
+    "now_in_an_aggregate": view("SELECT count_if(ts > now()) AS n FROM t"),
+    "now_as_a_key": view("SELECT count(*) AS n FROM t GROUP BY ts > now()"),
+    "now_beside_or": view("SELECT a FROM t WHERE b > 1 AND (ts > now() OR a = 1)"),
+    "now_equal": view("SELECT a FROM t WHERE ts = now()"),
+    "now_less_a_column": view("SELECT a FROM t WHERE now() - ts < INTERVAL 1 HOUR"),
+    "now_less_a_month": view("SELECT a FROM t WHERE ts > now() - INTERVAL 1 MONTH"),
+    "now_on_both_sides": view("SELECT a FROM t WHERE now() > now() - INTERVAL 1 HOUR"),
+    "localtimestamp": view("SELECT a FROM t WHERE ts > localtimestamp()"),
     "two_windows": view(
         "SELECT window(ts, '1 hour').start AS s, window(ts, '2 hours').start AS r FROM t"
     ),
@@ -181,6 +188,14 @@ NOT_SUPPORTED = {
             "a + 1 FROM s WHERE a < 3) SELECT a FROM s)",
         }.items()
     },
+    "recursion_by_the_clock": view(
+        "WITH RECURSIVE r AS (SELECT a, ts FROM t UNION ALL "
+        "SELECT a + 1, ts FROM r WHERE a < 3 AND ts > now()) SELECT a FROM r"
+    ),
+    "recursion_joined_by_the_clock": view(
+        "WITH RECURSIVE r AS (SELECT a, ts FROM t UNION ALL SELECT u.d, ts FROM r JOIN u ON r.a = u.a "
+        "AND ts + make_interval(0, 0, 0, 0, 0, 0, u.d) > now()) SELECT a FROM r"
+    ),
     "asof_without_a_time": view("SELECT t.a FROM t ASOF JOIN u ON t.a = u.a"),
     "asof_with_a_condition": view(
         "SELECT t.a FROM t ASOF JOIN u ON t.a = u.a AND t.b >= u.d AND u.e = 'x'"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_builders import bag, check_golden, outline, plan_sql, raw_plan
 
+from lockstep.sql.names import fresh_name
 from lockstep.sql.plans import join_rewrites, rewrites
 from lockstep.sql.plans.expressions import conjuncts, equality, rejects_nulls, substitute
 from lockstep.sql.plans.nodes import (
@@ -96,6 +97,7 @@ RULES: dict[str, tuple[Node, ...]] = {
         where(Aggregate(T, ("a",), (COUNT,)), "`a` > 1", "a"),
         where(Aggregate(T, ("a",), (COUNT,)), "`n` > 1", "n"),
         where(Aggregate(T, (), (COUNT,)), "1 = 0"),
+        where(Aggregate(T, ("a",), (COUNT,)), "`a` > now()", "a"),
     ),
     "filter_into_join_side": (
         where(AB, "`a` > 1", "a"),
@@ -305,7 +307,7 @@ def _aggregates(draw: st.DrawFn, below: Node) -> Aggregate:
             ),
         )
         if "agg_n" not in keys and "agg_m" not in keys
-        else (AggregateCall("other", AggregateFunction.COUNT, None),),
+        else (AggregateCall(fresh_name("other", keys), AggregateFunction.COUNT, None),),
     )
 
 

@@ -75,7 +75,7 @@ def test_a_plan_shows_the_table() -> None:
             "table = 'other.orders', 'kafka.bootstrap.servers' = 'b'",
             NotSupported,
             "a_sources.sql:1:1: s has an option 'kafka.bootstrap.servers' that is not supported",
-            "one of table, append_only",
+            "one of table, append_only, watermark, watermark_delay",
             "kafka.bootstrap.servers",
         ),
         (

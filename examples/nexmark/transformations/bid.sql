@@ -6,9 +6,11 @@ CREATE TABLE bid (
   channel STRING,
   url STRING,
   dateTime TIMESTAMP,
-  extra STRING
+  extra STRING,
+  processedAt TIMESTAMP
 ) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${lockstep.kafka}',
   'subscribe' = '${nexmark.prefix}bid',
-  'format' = 'json'
+  'format' = 'json',
+  'metadata' = 'step_time AS processedAt'
 );

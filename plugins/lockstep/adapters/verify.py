@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from lockstep.adapters.sql_store import SqlStore
 from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_compare import compare, inexact_columns
 from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
+from lockstep.adapters.verify_late import OnTime, refuse_watermark
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.adapters.verify_tables import in_utc, load_table
 from lockstep.control.kafka_options import KafkaConnection
@@ -33,6 +35,8 @@ from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Project, SourceTable, View
 from lockstep.sql.duckdb_text import duckdb_statements
 from lockstep.sql.project import parse_project
+from lockstep.sql.sources.source_layout import layout_of
+from lockstep.sql.sources.watermarks import watermark_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -70,6 +74,15 @@ class _Shown:
     rows: pa.Table
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A source's table: its rows, the records that are none, and the watermark after the last step."""
+
+    rows: int
+    bad_records: int = 0
+    watermark: datetime | None = None
+
+
 def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck, ...]:
     """Check every published view of a deployed pipeline; in the order of the project.
 
@@ -87,8 +100,10 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
         progress(f"recomputing step {step} from the sources")
         divisions = store.divisions(name, 0, step)
         with duckdb.connect() as connection:
-            bad_records = _load_sources(connection, project, divisions, step, catalog, progress)
-            for view in duckdb_statements(project):
+            loaded = _load_sources(connection, project, divisions, step, catalog, progress)
+            bad_records = {source: one.bad_records for source, one in loaded.items()}
+            watermarks = {source: one.watermark for source, one in loaded.items()}
+            for view in duckdb_statements(project, divisions[-1].time, watermarks):
                 connection.execute(view.statement)
             for one in together:
                 check = _check(connection, one, bad_records)
@@ -156,8 +171,8 @@ def _load_sources(
     step: int,
     catalog: OpenCatalog,
     progress: Progress,
-) -> Mapping[str, int]:
-    """Make a table of each source with the rows of steps 0..step; returns bad records by source."""
+) -> Mapping[str, _Loaded]:
+    """Make a table of each source with the rows of steps 0..step."""
     if [division.step for division in divisions] != list(range(step + 1)):
         raise StateDiverged(
             f"the control store does not hold the divisions of steps 0 to {step}",
@@ -165,22 +180,28 @@ def _load_sources(
             found=f"{len(divisions)}",
             next_step="lockstep doctor",
         )
-    bad_records = {}
+    loaded = {}
     for source in project.sources:
         if source.is_table:
-            rows, bad_records[source.name] = load_table(connection, source, divisions, catalog), 0
+            refuse_watermark(source)
+            one = _Loaded(load_table(connection, source, divisions, catalog))
         else:
-            rows, bad_records[source.name] = _load_source(connection, source, divisions)
-        progress(f"{source.name}: {rows:,} rows, {bad_records[source.name]} bad records")
-    return bad_records
+            one = _load_source(connection, source, divisions)
+        loaded[source.name] = one
+        progress(f"{source.name}: {one.rows:,} rows, {one.bad_records} bad records")
+    return loaded
 
 
 def _load_source(
     connection: duckdb.DuckDBPyConnection, source: SourceTable, divisions: Sequence[Division]
-) -> tuple[int, int]:
+) -> _Loaded:
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in source.columns])
     reading = reading_of(source)
+    if watermark_of(source) is not None:
+        reading = OnTime(source, reading)
     steps = _Steps(source.name, divisions)
+    shows_time = "step_time" in layout_of(source).metadata.values()
+    times = {d.step: d.time.replace(tzinfo=None) for d in divisions if shows_time}
     total = bad = 0
     batch: list[tuple[object, ...]] = []
 
@@ -208,15 +229,17 @@ def _load_source(
     for slice_ in _whole_range(source.name, divisions):
         broker = KafkaConnection.from_options(source.options, source.name)
         for record in read_ranges(broker, slice_.topic, slice_.topic_id, slice_.ranges):
+            step = steps.of(record.partition, record.offset)
+            timed = replace(record, step_time=times[step]) if times else record
             try:
-                rows = reading.rows(record, steps.of(record.partition, record.offset))
+                rows = reading.rows(timed, step)
             except UndecodableError:
                 bad += 1
                 continue
             store(rows)
     store(reading.rest())
     store_batch()
-    return total, bad
+    return _Loaded(total, bad, reading.watermark if isinstance(reading, OnTime) else None)
 
 
 class _Steps:

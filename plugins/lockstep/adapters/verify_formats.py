@@ -104,6 +104,8 @@ def _shown(column: SourceColumn, kind: str, record: RawRecord) -> object:
             value = headers or None
         case "timestamp":
             value = _EPOCH + timedelta(milliseconds=record.timestamp_milliseconds)
+        case "step_time":
+            value = record.step_time
         case "topic":
             value = record.topic
         case "partition":

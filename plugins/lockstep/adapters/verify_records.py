@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from confluent_kafka import (
@@ -28,7 +29,8 @@ BATCH_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record as it lies in the topic; a tombstone's value is None."""
+    """A record as it lies in the topic; a tombstone's value is None. `step_time` is the time of the step
+    that took it in, without a zone, where somebody asks for it."""
 
     partition: int
     offset: int
@@ -37,6 +39,7 @@ class RawRecord:
     timestamp_milliseconds: int = 0
     headers: tuple[tuple[str, bytes | None], ...] = ()
     topic: str = ""
+    step_time: datetime | None = None
 
 
 def read_ranges(

@@ -77,8 +77,9 @@ class Point(Enum):
 class Parts:
     """What the stages of one pipeline work with.
 
-    `source_names` are the project's sources, `outboxes` maps a published view to its outbox table,
-    `new_id` gives a fresh attempt id, `reached` is told each point that a stage gets to.
+    `source_names` are the project's sources, `reads_time` says that a view changes as time goes on,
+    `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
+    `reached` is told each point that a stage gets to.
     """
 
     pipeline: str
@@ -96,6 +97,7 @@ class Parts:
     catalog: CatalogSettings
     new_id: Callable[[], str]
     reached: Callable[[Point], None] = lambda _: None
+    reads_time: bool = False
 
 
 # ── plan ────────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +107,8 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     """Fix and record the division of the next interval, up to `until`.
 
     A pending interval is given back as it is. `until` None, or not in the past, means up to the last
-    stable offset and the newest snapshot; None makes one boundary, at the present. Raises
+    stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
+    came in that is no step, unless the project reads the time of its steps. Raises
     SourceChanged, Unreachable.
     """
     recorded = parts.store.read(parts.pipeline)
@@ -129,7 +132,7 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
         times, takes_all_there_is = (recorded.last_time,), False
     divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
     interval = divided.interval
-    counts_time = until is not None and not is_rest
+    counts_time = (until is not None or parts.reads_time) and not is_rest
     if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):
         progress(
             f"recorded already: all up to {recorded.last_time} in steps 0..{recorded.next_step - 1}, "
@@ -224,10 +227,18 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         variables=parts.variables,
         catalog=parts.catalog,
         session=attempt.session,
+        time_before=_time_before(parts, interval),
     )
     result = parts.engine.run(job, progress)
     parts.reached(Point.RUN_APPENDED)
     return commit(parts, attempt, base, interval, result, progress)
+
+
+def _time_before(parts: Parts, interval: Interval) -> datetime | None:
+    """Of the step before, which is the last of the version opened: its division is kept."""
+    before = interval.first_step - 1
+    found = parts.store.divisions(parts.pipeline, before, before) if before >= 0 else ()
+    return found[0].time if found else None
 
 
 def _interrupt_predecessors(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from lockstep.control.model import Interval
 from lockstep.sql.circuit import ProjectFiles
@@ -44,8 +45,9 @@ class IntervalJob:
     """One attempt at one interval: read these ranges, from this version, append to this branch.
 
     `base_tables` maps table names to the snapshot ids of the version opened; a table that is not in
-    it is new. `variables` fill `${...}` in the project's files. `session` is the Connect session id
-    that the attempt has recorded, '' under spark-submit.
+    it is new. `time_before` is the time of the step before the interval, None where there is none:
+    what came due up to then has been shown. `variables` fill `${...}` in the project's files.
+    `session` is the Connect session id that the attempt has recorded, '' under spark-submit.
     """
 
     pipeline: str
@@ -60,6 +62,7 @@ class IntervalJob:
     variables: Mapping[str, str] = field(hash=False)
     catalog: CatalogSettings
     session: str = ""
+    time_before: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class MergeTable:
 class MergeJob:
     """Merge rows of traces: read each narrowed snapshot, append the merged rows to `branch`.
 
-    `session` is the newest attempt's.
+    `session` is the newest attempt's; `traces` are the snapshots of all traces of the version.
     """
 
     pipeline: str
@@ -161,3 +164,4 @@ class MergeJob:
     variables: Mapping[str, str] = field(hash=False)
     catalog: CatalogSettings
     session: str = ""
+    traces: Mapping[str, int] = field(hash=False, default_factory=dict)

@@ -118,6 +118,7 @@ def _merge(parts: Parts, progress: Progress) -> int:
             variables=parts.variables,
             catalog=parts.catalog,
             session=recorded.session,
+            traces={table: version.tables[table] for table in traces},
         )
         merge = _Merge(removed, parts.engine.merge(job, progress))
         landed = _land(parts, merge, progress)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lockstep.errors import Position
-from lockstep.sql.plans.nodes import Node
+from lockstep.sql.plans.nodes import Node, Temporal
 
 __all__ = [
     "Circuit",
     "Cost",
     "Operator",
     "OutboxSpec",
+    "Past",
     "Project",
     "ProjectFiles",
     "SinkTable",
@@ -151,17 +152,28 @@ class TraceKind(Enum):
 
 
 @dataclass(frozen=True)
+class Past:
+    """Which rows of a trace nothing can change any more: those whose `end`, SQL over its key, the
+    least of the watermarks has passed. These are traces with, each, its delay in microseconds."""
+
+    end: str
+    watermarks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class TraceSpec:
     """One trace table: `_trace_` and 16 hex digits of the hash of the plan that it serves.
 
     `key` are the columns by which it is looked up; `columns` the other columns that it holds
-    (for ACCUMULATORS the engine names them: `columns` is empty).
+    (for ACCUMULATORS the engine names them: `columns` is empty). `past` are rows that merging may
+    leave out.
     """
 
     table: str
     kind: TraceKind
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    past: Past | None = None
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -216,4 +228,12 @@ class Circuit:
         """Every trace once, in the order of the operators."""
         return tuple(
             dict.fromkeys(trace for operator in self.operators for trace in operator.traces)
+        )
+
+    @property
+    def reads_time(self) -> bool:
+        """Whether a view changes as time goes on, without any input."""
+        return any(
+            isinstance(operator.node, Temporal) and not operator.node.watermarks
+            for operator in self.operators
         )

@@ -1,19 +1,25 @@
 """The views of a project as DuckDB SQL: for verification by an engine that shares no code.
 
-The text of each view is translated by sqlglot as a whole; plans and rewrites have no part in it.
+The text of each view is translated by sqlglot as a whole; of plans no more is read than which views
+show windows only when they are over.
 Sources are tables of their own names, with the columns as declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
 
 from lockstep.sql.circuit import Project, View
+from lockstep.sql.plans.nodes import Filter, Generate, Node, Temporal, UnionAll, Watermark, Window
+from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep.sql.reading.syntax import parse_spark
 
@@ -37,8 +43,14 @@ class DuckDbView:
         return f"CREATE VIEW {_quoted(self.name)} ({names}) AS {self.sql}"
 
 
-def duckdb_statements(project: Project) -> tuple[DuckDbView, ...]:
-    """Every view of the project, temporary ones too, each after the views that it reads."""
+def duckdb_statements(
+    project: Project,
+    now: datetime | None = None,
+    watermarks: Mapping[str, datetime | None] = MappingProxyType({}),
+) -> tuple[DuckDbView, ...]:
+    """Every view of the project, temporary ones too, each after the views that it reads; now() is
+    the time that is given, where one is, and windows that come out when they are over are those up to
+    the `watermarks` of their sources."""
     views = {view.name.lower(): view for view in project.views}
     done: dict[str, DuckDbView] = {}
 
@@ -46,11 +58,13 @@ def duckdb_statements(project: Project) -> tuple[DuckDbView, ...]:
         if view.name.lower() in done:
             return
         tree = parse_spark(view.sql)
+        if now is not None:
+            _tell_time(tree, now)
         for name in _tables(tree):
             if name in views and name != view.name.lower():
                 add(views[name])
         done[view.name.lower()] = DuckDbView(
-            view.name, _translate(tree, view.columns), view.columns
+            view.name, _translate(tree, view.columns, _over(view.plan, watermarks)), view.columns
         )
 
     for view in project.views:
@@ -72,7 +86,25 @@ def _tables(tree: Any) -> Iterator[str]:
         yield table.name.lower()
 
 
-def _translate(tree: Any, columns: tuple[str, ...]) -> str:
+def _over(plan: Node, watermarks: Mapping[str, datetime | None]) -> str:
+    """Up to which end windows come out, as a timestamp; '' where all do."""
+    match plan:
+        case Temporal() if plan.watermarks:
+            found = [
+                watermarks[one.source] for one in plan.watermarks if isinstance(one, Watermark)
+            ]
+            known = [mark for mark in found if mark is not None]
+            until = min(known).isoformat() if len(known) == len(found) else "-infinity"
+            return f"TIMESTAMPTZ '{until}'"
+        case Projection() | Filter() | Window() | Generate() | Temporal():
+            return _over(plan.input, watermarks)
+        case UnionAll():
+            return _over(plan.branches[0], watermarks)
+        case _:
+            return ""
+
+
+def _translate(tree: Any, columns: tuple[str, ...], over: str = "") -> str:
     _name_star(tree, columns)
     for table in tree.find_all(exp.Table):
         table.set("db", None)
@@ -84,8 +116,18 @@ def _translate(tree: Any, columns: tuple[str, ...]) -> str:
             test = exp.and_(*(part.is_(exp.null()).not_() for part in parts))
             count.replace(exp.Count(this=exp.case().when(test, exp.Literal.number(1))))
     for select in list(tree.find_all(exp.Select)):
-        _unfold_window(select)
+        _unfold_window(select, over)
     return str(tree.sql(dialect="duckdb", identify=True))
+
+
+def _tell_time(tree: Any, now: datetime) -> None:
+    """Put the time in the place of now()."""
+    values = {
+        "now()": exp.cast(exp.Literal.string(now.isoformat()), "TIMESTAMPTZ", dialect="duckdb"),
+        "current_date()": exp.cast(exp.Literal.string(now.date().isoformat()), "DATE"),
+    }
+    for node in [node for node in tree.walk() if clock_text(node)]:
+        node.replace(values[clock_text(node)].copy())
 
 
 def _name_star(tree: Any, columns: tuple[str, ...]) -> None:
@@ -109,8 +151,9 @@ def _window_calls(select: Any) -> list[Any]:
     ]
 
 
-def _unfold_window(select: Any) -> None:
-    """window(ts, size, slide) becomes a row per window, by a lateral join, as in Spark.
+def _unfold_window(select: Any, over: str) -> None:
+    """window(ts, size, slide) becomes a row per window, by a lateral join, as in Spark; of those that
+    end by `over`, where it is said.
 
     Offsets are counted back from the timestamp, so that the result has the timestamp's own type.
     """
@@ -129,6 +172,7 @@ def _unfold_window(select: Any) -> None:
         f'SELECT struct_pack("start" := {start}, "end" := {start} + to_microseconds({size})) '
         f"AS {_WINDOW} "
         f"FROM range({-(-size // slide)}) AS _lockstep_r(_lockstep_i) WHERE {since} < {size}"
+        + (f" AND {start} + to_microseconds({size}) <= {over}" if over else "")
     )
     for item in list(select.expressions):
         if item in calls:

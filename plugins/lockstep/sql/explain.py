@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.ids import late_table
 from lockstep.sql.circuit import Circuit, Cost, Operator, Project, SourceTable, TraceSpec
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
@@ -20,15 +21,18 @@ from lockstep.sql.plans.nodes import (
     Output,
     Recursive,
     Scan,
+    Temporal,
     TimeWindow,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Weigh,
     Window,
     WindowCall,
 )
 from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.reading.intervals import interval_text
 from lockstep.sql.sources.source_layout import layout_of
 
 __all__ = ["explain", "explain_data"]
@@ -145,6 +149,8 @@ def operator_kind(node: Node) -> str:
             return "join" if node.equalities else "product"
         case TimeWindow():
             return "time window"
+        case Temporal():
+            return "temporal filter"
         case UnionAll():
             return "union all"
         case _:
@@ -182,6 +188,11 @@ def _detail(operator: Operator) -> str:
         case TimeWindow():
             every = "" if node.size == node.slide else f" every {node.slide}"
             text = f"{node.name} = {node.size}{every} of {node.timestamp}"
+        case Temporal():
+            clock = "watermark()" if node.watermarks else "now()"
+            text = (
+                f"where {node.column} {node.comparison} {node.bound.text.replace('`now`', clock)}"
+            )
         case UnionAll():
             text = f"[{', '.join(node.columns)}]"
         case Values():
@@ -200,6 +211,9 @@ def _detail(operator: Operator) -> str:
             calls = ", ".join(map(_call, node.aggregates))
             by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
             text = f"{by}: {calls}" if calls else by
+        case Watermark():
+            behind = f", {interval_text(node.delay)} behind" if node.delay else ""
+            text = f"of {node.column}{behind}; late rows to {late_table(node.source)}"
         case Upsert():
             text = f"by {', '.join(node.keys)}"
         case Recursive():
@@ -242,7 +256,8 @@ def _window_call(call: WindowCall) -> str:
 def _trace_text(trace: TraceSpec) -> str:
     key = f"by {', '.join(trace.key)}" if trace.key else "without a key"
     columns = f": {', '.join(trace.columns)}" if trace.columns else ""
-    return f"trace {trace.table} of {trace.kind.value} {key}{columns}"
+    past = f", until {trace.past.end} is past" if trace.past else ""
+    return f"trace {trace.table} of {trace.kind.value} {key}{columns}{past}"
 
 
 def _trace_data(trace: TraceSpec) -> dict[str, Any]:

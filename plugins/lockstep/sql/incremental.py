@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,11 +21,13 @@ from lockstep.sql.circuit import (
     Cost,
     Operator,
     OutboxSpec,
+    Past,
     Project,
     SourceTable,
     TraceKind,
     TraceSpec,
 )
+from lockstep.sql.plans.final import window_end
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     BEFORE,
@@ -37,10 +39,12 @@ from lockstep.sql.plans.nodes import (
     Node,
     Recursive,
     Scan,
+    Temporal,
     TimeWindow,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Weigh,
     Window,
 )
@@ -184,6 +188,8 @@ class _Builder:
                 return from_inputs and not node.aggregates
             case Weigh() | Window():
                 return False
+            case Temporal():
+                return from_inputs and node.enters
             case _:
                 return from_inputs
 
@@ -239,12 +245,33 @@ class _Builder:
         node, inputs = self.nodes[ref], self.inputs[ref]
         found: list[TraceSpec] = []
         if isinstance(node, Aggregate):
-            found += self._aggregate_traces(node, inputs[0])
+            past = self._past(node)
+            own = self._aggregate_traces(node, inputs[0])
+            found += [replace(trace, past=past) for trace in own]
         if isinstance(node, Upsert):
             others = _rest(node.columns, node.keys)
             found.append(self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]))
+        if isinstance(node, Temporal):
+            rest = _rest(node.columns, (node.column,))
+            until = [node.comparison, node.bound.text]
+            found.append(self._trace(inputs[0], TraceKind.ROWS, (node.column,), rest, until))
+        if isinstance(node, Watermark):
+            found.append(self._trace(inputs[0], TraceKind.ACCUMULATORS, (), (), [node.column]))
         found += [trace for trace in self.rows(ref) if trace is not None]
         return tuple(dict.fromkeys(found))
+
+    def _past(self, node: Aggregate) -> Past | None:
+        """Groups of windows that are over, where the node has such."""
+        found = window_end(node)
+        if found is None:
+            return None
+        end, watermarks = found
+        tables = [
+            (self.traces(self._refs[one])[0].table, one.delay)
+            for one in watermarks
+            if isinstance(one, Watermark)
+        ]
+        return Past(end.text, tuple(tables))
 
     def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
         calls = [
@@ -322,6 +349,8 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             text = [node.predicate.text]
         case TimeWindow():
             text = [node.name, node.timestamp, node.size, node.slide]
+        case Temporal():
+            text = [node.column, node.comparison, node.bound.text]
         case UnionAll():
             text = []
         case Values():
@@ -341,6 +370,8 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
         case Window():
             calls = [[c.name, c.function.text, c.over] for c in node.calls]
             text = [list(node.partition), calls]
+        case Watermark():
+            text = [node.column, str(node.delay)]
         case Upsert():
             text = list(node.keys)
         case Recursive():

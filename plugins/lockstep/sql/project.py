@@ -7,6 +7,7 @@ itself is refused with the chain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import (
@@ -18,9 +19,11 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.names import closest
 from lockstep.sql.plans.expansion import expand
-from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Node, Scan, Upsert
+from lockstep.sql.plans.final import NotFinalError, emit_final
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Node, Scan, Upsert, Watermark
 from lockstep.sql.plans.rewrites import rewrite, tidy
 from lockstep.sql.plans.sharing import fill_shared, has_state
+from lockstep.sql.plans.temporal import write_temporal
 from lockstep.sql.queries.parse import Environment, lower_query, output_position
 from lockstep.sql.queries.relations import rename_columns
 from lockstep.sql.queries.scope import Lowered
@@ -36,6 +39,7 @@ from lockstep.sql.sources.options import BROKER, check_known, need
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.source_options import checked_source
 from lockstep.sql.sources.table_options import check_not_own, checked_table
+from lockstep.sql.sources.watermarks import watermark_of
 
 __all__ = ["parse_project", "read_project_files"]
 
@@ -104,7 +108,7 @@ def _check_names(statements: list[Statement]) -> None:
             )
     for statement in statements:
         name = statement.name.lower()
-        for suffix in ("_changes", "_errors"):
+        for suffix in ("_changes", "_errors", "_late"):
             other = seen.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
             if other is not None and isinstance(statement, ViewStatement) and statement.published:
                 raise ProjectError(
@@ -216,11 +220,25 @@ class _Views(Mapping[str, Lowered]):
         if view.columns:
             lowered = rename_columns(view.source, view.query, view.columns, lowered)
         _check_columns(view, lowered)
-        plan = fill_shared(tidy(expand(rewrite(lowered.node))), self._plans)
+        if view.final_at is not None:
+            lowered = replace(lowered, node=self._final(view, view.final_at, lowered.node))
+        plan = fill_shared(tidy(write_temporal(expand(rewrite(lowered.node)))), self._plans)
         self._plans[_leaf(name)] = plan
         if view.published and has_state(plan):
             return Lowered(Scan(_leaf(name), lowered.node.columns), lowered.written)
         return lowered
+
+    def _final(self, view: ViewStatement, at: Position, node: Node) -> Node:
+        try:
+            return emit_final(node, self._plans)
+        except NotFinalError as error:
+            raise ProjectError(
+                f"the view {view.name} has 'emit' = 'final', and no groups that become final",
+                position=at,
+                expected="GROUP BY window(ts, ...), where ts is what the source's 'watermark' names",
+                found=str(error),
+                next_step="give the source 'watermark' = 'ts', and group by a window of it in this view",
+            ) from None
 
     def view(self, name: str) -> View:
         lowered, statement = self[name], self.statements[name]
@@ -236,6 +254,9 @@ class _Views(Mapping[str, Lowered]):
 
 def _source_node(source: SourceTable) -> Node:
     columns, keys = tuple(column.key for column in source.columns), layout_of(source).keys
+    watermark = watermark_of(source)
+    if watermark is not None:
+        return Watermark(Scan(source.name, columns), watermark.column, watermark.delay)
     if keys:
         return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS)), keys)
     return Scan(source.name, columns)

@@ -24,10 +24,12 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    Temporal,
     TimeWindow,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Weigh,
     Window,
 )
@@ -44,6 +46,7 @@ from lockstep_engine.operators.linear import (
     weigh,
 )
 from lockstep_engine.operators.recursive import recursive
+from lockstep_engine.operators.temporal import temporal
 from lockstep_engine.operators.upsert import upsert
 from lockstep_engine.operators.window import window
 
@@ -54,17 +57,17 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
     """The delta of one operator and its appends, as frames that have not run yet (but a recursion's).
 
     `inputs` are the deltas of `operator.inputs`: columns, `_weight bigint`, `_step bigint`; None is a
-    delta that is known to be empty: for a join, and not for all of its inputs, or for what is beside a
-    recursion. Raises WrongUse for a type that an aggregate is not defined on, or for rows beyond a
-    recursion's limit.
+    delta that is known to be empty: for a join or a recursion, and not for all of its inputs, or for a
+    temporal filter of which rows wait. Raises WrongUse for a type that an aggregate is not defined on,
+    or for rows beyond a recursion's limit.
     """
     node = operator.node
     deltas = tuple(delta for delta in inputs if delta is not None)
-    is_whole = len(deltas) == len(inputs)
-    assert is_whole or isinstance(node, MultiwayJoin | Recursive), "an empty union has types, too"
+    knows_empty = isinstance(node, MultiwayJoin | Recursive | Temporal)
+    assert knows_empty or len(deltas) == len(inputs), "an empty union has types, too"
     match node:
-        case Scan() | Values():
-            raise ValueError("what has no input is what the driver reads; it is not evaluated here")
+        case Scan() | Values() | Watermark():
+            raise ValueError("the driver reads what has no input, and looks at watermarks itself")
         case Join():
             raise ValueError("joins of two are merged into multiway joins before")
         case Project():
@@ -81,6 +84,8 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
             return Evaluation(union_all(deltas))
         case MultiwayJoin():
             return join(operator, node, inputs, state, context)
+        case Temporal():
+            return temporal(operator, node, inputs[0], state, context)
         case Aggregate():
             return aggregate(operator, node, deltas[0], state, context)
         case Window():

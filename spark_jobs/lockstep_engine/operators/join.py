@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.plans.multiway import Hop, path
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Weigh, Window
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Temporal, Weigh, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, step_before
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
-__all__ = ["join"]
+__all__ = ["join", "may_retract"]
 
 
 def join(
@@ -36,7 +36,7 @@ def join(
     appends: dict[str, DataFrame] = {}
     for trace, delta, below in zip(operator.rows, inputs, node.inputs, strict=True):
         if trace is not None and delta is not None:
-            retracts = not operator.append_only and _may_retract(below)
+            retracts = not operator.append_only and may_retract(below)
             appends.setdefault(trace.table, _append(trace, delta, retracts))
     return Evaluation(reduce(DataFrame.unionByName, terms), appends)
 
@@ -99,8 +99,10 @@ def _append(trace: TraceSpec, delta: DataFrame, retracts: bool) -> DataFrame:
     return merge_steps(rows, trace.row) if retracts else rows
 
 
-def _may_retract(node: Node) -> bool:
+def may_retract(node: Node) -> bool:
     """A guess that decides cost only: an aggregate's row goes when its group changes."""
+    if isinstance(node, Temporal) and not node.enters:
+        return True
     if isinstance(node, Weigh | Window) or (isinstance(node, Aggregate) and node.aggregates):
         return True
-    return any(_may_retract(below) for below in node.inputs)
+    return any(may_retract(below) for below in node.inputs)

@@ -7,6 +7,8 @@ count, as its row in the output is there over empty input too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -14,8 +16,24 @@ from lockstep.sql.circuit import TraceKind, TraceSpec
 from lockstep_engine.deltas import WEIGHT, columns_of, merge_steps, quoted
 from lockstep_engine.operators.accumulators import ROWS
 from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE
+from lockstep_engine.operators.watermark import greatest_seen
 
-__all__ = ["merge_trace"]
+__all__ = ["merge_trace", "without_past"]
+
+
+def without_past(
+    trace: TraceSpec, rows: DataFrame, read_trace: Callable[[str], DataFrame | None]
+) -> DataFrame:
+    """The rows of a trace but for those of windows that are over: rows that would look them up are
+    late, and are left out before. `read_trace` gives the traces of watermarks."""
+    if trace.past is None:
+        return rows
+    marks = [greatest_seen(read_trace(table)) for table, _ in trace.past.watermarks]
+    delays = [delay for _, delay in trace.past.watermarks]
+    known = [mark - delay for mark, delay in zip(marks, delays, strict=True) if mark is not None]
+    if len(known) < len(marks):
+        return rows
+    return rows.where(f"coalesce({trace.past.end} > timestamp_micros({min(known)}L), true)")
 
 
 def merge_trace(trace: TraceSpec, rows: DataFrame) -> DataFrame:

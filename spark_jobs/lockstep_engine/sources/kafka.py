@@ -36,6 +36,8 @@ ERROR_COLUMNS = (
 
 RAW_COLUMNS = ("_partition", "_offset", "_timestamp", "_key", "_value")
 
+_TIME = "_step_time"
+
 CONSUMER_SETTINGS = {
     # Fetches of moderate size: 2.5 times faster than the defaults, and than very large ones.
     "kafka.max.poll.records": "2000",
@@ -107,7 +109,7 @@ def read_kafka(
             for rows in reader.rows
         ),
     )
-    errors = _errors(kept.where("NOT _good"), reader, raw)
+    errors = _errors(_timed(source, kept.where("NOT _good"), context), reader, raw)
     return Decoded(delta, errors, (kept, records) if named else (kept,))
 
 
@@ -194,7 +196,18 @@ def _read(
     if records <= SMALL_RECORDS and len({r.partition for r in ranges}) > context.partitions:
         # One task a topic partition would cost more than it reads.
         raw = raw.coalesce(context.partitions)
-    return with_step(spark, raw, ranges, "_partition", "_offset", STEP)
+    stepped = with_step(spark, raw, ranges, "_partition", "_offset", STEP)
+    return _timed(source, stepped, context)
+
+
+def _timed(source: SourceTable, records: DataFrame, context: Context) -> DataFrame:
+    """The records with the times of their steps, where a column shows them."""
+    if "step_time" not in layout_of(source).metadata.values():
+        return records
+    times = f"array({', '.join(f'{time}L' for time in context.times)})"
+    return records.selectExpr(
+        "*", f"timestamp_micros(get({times}, CAST({STEP} AS INT))) AS {_TIME}"
+    )
 
 
 def _raw_columns(source: SourceTable) -> list[str]:
@@ -252,7 +265,8 @@ def _rows(kept: DataFrame, rows: Rows, wanted: Mapping[int, str]) -> DataFrame:
 
 def _errors(bad: DataFrame, reader: RecordReader, raw: Sequence[str]) -> DataFrame:
     """Bad records with a sentence each: they are decoded again, as good ones need no sentence."""
-    return _parse(bad.selectExpr(*raw, STEP), reader).selectExpr(
+    shown = [name for name in (_TIME,) if name in bad.columns]
+    return _parse(bad.selectExpr(*raw, *shown, STEP), reader).selectExpr(
         *(f"{name} AS {name[1:]}" for name in RAW_COLUMNS),
         f"{reader.decoding.reason()} AS reason",
         STEP,

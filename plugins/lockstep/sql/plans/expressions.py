@@ -14,11 +14,13 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
+from lockstep.sql.reading.clocks import bounds_of, clock_text
 from lockstep.sql.reading.syntax import SourceText, without_parentheses
 
 __all__ = [
     "all_of",
     "any_of",
+    "clock_bounds",
     "common_part",
     "comparison",
     "conjuncts",
@@ -28,6 +30,7 @@ __all__ = [
     "is_null",
     "is_trivial",
     "occurrences",
+    "reads_clock",
     "rejects_nulls",
     "substitute",
 ]
@@ -218,6 +221,32 @@ def rejects_nulls(expression: Expression) -> frozenset[str]:
         return frozenset()
     read = (_part(source, part) for part in parts if _is_strict(part))
     return frozenset(name for one in read for name in one.references)
+
+
+_CLOCK = re.compile(r"\b(now|current_date)\(\)")
+_CLOCK_COLUMNS = {"now()": "`now`", "current_date()": "CAST(`now` AS DATE)"}
+
+
+def reads_clock(expression: Expression) -> bool:
+    """True where the text calls now() or current_date()."""
+    return _CLOCK.search(_WORDS.sub(" ", expression.text)) is not None
+
+
+@lru_cache(maxsize=4096)
+def clock_bounds(expression: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
+    """A comparison with the clock as comparisons of a row's expression with a bound, which is an
+    expression over the one column `now`."""
+    source, node = _parsed(expression)
+    found = bounds_of(node)
+    assert found is not None, f"not admitted by queries: {expression.text}"
+    return tuple(
+        (
+            _part(source, without_parentheses(value)),
+            sign,
+            _from_text(source.render(bound, lambda part: _CLOCK_COLUMNS.get(clock_text(part)))),
+        )
+        for value, sign, bound in found
+    )
 
 
 def all_of(predicates: Iterable[Expression]) -> Expression:

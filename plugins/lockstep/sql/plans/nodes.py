@@ -11,7 +11,6 @@ Nothing here knows of steps, weights or state: that is `incremental`. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -23,7 +22,10 @@ from lockstep.sql.plans.terms import (
     Expression,
     SortKey,
     WindowCall,
+    require_columns,
+    require_unique,
 )
+from lockstep.sql.plans.time_nodes import Temporal, TimeWindow
 
 __all__ = [
     "BEFORE",
@@ -45,10 +47,12 @@ __all__ = [
     "Recursive",
     "Scan",
     "SortKey",
+    "Temporal",
     "TimeWindow",
     "UnionAll",
     "Upsert",
     "Values",
+    "Watermark",
     "Weigh",
     "Window",
     "WindowCall",
@@ -57,22 +61,6 @@ __all__ = [
 CHANGE_COLUMNS = ("_partition", "_offset", "_deleted")
 """What a Scan of keyed records has beside the declared columns: where a record lies, and whether it
 deletes its key. No declared column begins with an underscore."""
-
-
-def _require_unique(kind: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{kind} has two columns named {name!r}; names must be unique")
-        seen.add(name)
-
-
-def _require_columns(kind: str, wanted: Iterable[str], available: tuple[str, ...]) -> None:
-    missing = sorted(set(wanted) - set(available))
-    if missing:
-        raise ValueError(
-            f"{kind} refers to {', '.join(missing)}; its input has {', '.join(available)}"
-        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +79,7 @@ class Scan:
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _require_unique(f"Scan of {self.source}", self.columns)
+        require_unique(f"Scan of {self.source}", self.columns)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -106,12 +94,12 @@ class Values:
     rows: tuple[tuple[Expression, ...], ...]
 
     def __post_init__(self) -> None:
-        _require_unique("Values", self.columns)
+        require_unique("Values", self.columns)
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"Values has {len(self.columns)} columns and a row of {len(row)}")
             for expression in row:
-                _require_columns("Values", expression.references, ())
+                require_columns("Values", expression.references, ())
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -126,9 +114,9 @@ class Project:
     outputs: tuple[Output, ...]
 
     def __post_init__(self) -> None:
-        _require_unique("Project", (output.name for output in self.outputs))
+        require_unique("Project", (output.name for output in self.outputs))
         for output in self.outputs:
-            _require_columns("Project", output.expression.references, self.input.columns)
+            require_columns("Project", output.expression.references, self.input.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -147,39 +135,11 @@ class Filter:
     predicate: Expression
 
     def __post_init__(self) -> None:
-        _require_columns("Filter", self.predicate.references, self.input.columns)
+        require_columns("Filter", self.predicate.references, self.input.columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self.input.columns
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.input,)
-
-
-@dataclass(frozen=True)
-class TimeWindow:
-    """Adds the column `name`, Spark's struct<start, end> of each window that `timestamp` falls in.
-
-    `size` and `slide` are interval texts as Spark's `window` function takes them ('10 seconds').
-    Where they are equal the windows tumble (one row in, one row out); where slide is shorter they
-    hop, and a row comes out once a window. A row whose timestamp is null has no window.
-    """
-
-    input: Node
-    name: str
-    timestamp: str
-    size: str
-    slide: str
-
-    def __post_init__(self) -> None:
-        _require_columns("TimeWindow", (self.timestamp,), self.input.columns)
-        _require_unique("TimeWindow", self.columns)
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        return (*self.input.columns, self.name)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -196,8 +156,8 @@ class Generate:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _require_columns("Generate", self.generator.references, self.input.columns)
-        _require_unique("Generate", self.columns)
+        require_columns("Generate", self.generator.references, self.input.columns)
+        require_unique("Generate", self.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -220,7 +180,7 @@ class Weigh:
     weight: Expression
 
     def __post_init__(self) -> None:
-        _require_columns("Weigh", self.weight.references, self.input.columns)
+        require_columns("Weigh", self.weight.references, self.input.columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -304,11 +264,11 @@ class Join:
                 f"Join equates keys pairwise: {len(self.left_keys)} on the left, "
                 f"{len(self.right_keys)} on the right, {len(self.null_safe)} ways to equate"
             )
-        _require_columns("Join (left)", self.left_keys, self.left.columns)
-        _require_columns("Join (right)", self.right_keys, self.right.columns)
-        _require_unique("Join", self.both)
+        require_columns("Join (left)", self.left_keys, self.left.columns)
+        require_columns("Join (right)", self.right_keys, self.right.columns)
+        require_unique("Join", self.both)
         if self.condition is not None:
-            _require_columns("Join", self.condition.references, self.both)
+            require_columns("Join", self.condition.references, self.both)
 
     @cached_property
     def both(self) -> tuple[str, ...]:
@@ -373,14 +333,14 @@ class MultiwayJoin:
     def __post_init__(self) -> None:
         if len(self.inputs) < 2:
             raise ValueError(f"MultiwayJoin takes two or more inputs, not {len(self.inputs)}")
-        _require_unique("MultiwayJoin", self.columns)
+        require_unique("MultiwayJoin", self.columns)
         of = {name: place for place, one in enumerate(self.inputs) for name in one.columns}
         for equality in self.equalities:
-            _require_columns("MultiwayJoin", (equality.left, equality.right), self.columns)
+            require_columns("MultiwayJoin", (equality.left, equality.right), self.columns)
             if of[equality.left] == of[equality.right]:
                 raise ValueError(f"{equality.text} is within one input: it is a filter of it")
         for condition in self.conditions:
-            _require_columns("MultiwayJoin", condition.references, self.columns)
+            require_columns("MultiwayJoin", condition.references, self.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -402,10 +362,10 @@ class Aggregate:
     def __post_init__(self) -> None:
         if not self.keys and not self.aggregates:
             raise ValueError("Aggregate takes at least one key or one aggregate")
-        _require_columns("Aggregate", self.keys, self.input.columns)
+        require_columns("Aggregate", self.keys, self.input.columns)
         for call in self.aggregates:
-            _require_columns("Aggregate", call.references, self.input.columns)
-        _require_unique("Aggregate", self.columns)
+            require_columns("Aggregate", call.references, self.input.columns)
+        require_unique("Aggregate", self.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -434,15 +394,47 @@ class Window:
     def __post_init__(self) -> None:
         if not self.calls:
             raise ValueError("Window takes at least one call")
-        _require_columns("Window", self.partition, self.input.columns)
+        require_columns("Window", self.partition, self.input.columns)
         for place, call in enumerate(self.calls):
             earlier = (one.name for one in self.calls[:place])
-            _require_columns("Window", call.references, (*self.input.columns, *earlier))
-        _require_unique("Window", self.columns)
+            require_columns("Window", call.references, (*self.input.columns, *earlier))
+        require_unique("Window", self.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         return (*self.input.columns, *(call.name for call in self.calls))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The rows of a source that are on time: whose `column` is not below the watermark, the greatest
+    value of the steps before less `delay` microseconds. The others go to the source's late table.
+
+    Every view of the source reads this one node, over all columns, and nothing is pruned or filtered
+    below it: late is said of a row, whatever a view makes of it.
+    """
+
+    input: Node
+    column: str
+    delay: int
+
+    def __post_init__(self) -> None:
+        require_columns("Watermark", (self.column,), self.input.columns)
+
+    @property
+    def source(self) -> str:
+        """The source whose rows are looked at."""
+        if not isinstance(self.input, Scan):
+            raise ValueError(f"Watermark takes a Scan, not a {type(self.input).__name__}")
+        return self.input.source
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -468,8 +460,8 @@ class Upsert:
             raise ValueError("Upsert takes at least one key")
         if self.input.columns[-len(CHANGE_COLUMNS) :] != CHANGE_COLUMNS:
             raise ValueError(f"Upsert takes an input that ends in {', '.join(CHANGE_COLUMNS)}")
-        _require_unique("Upsert", self.keys)
-        _require_columns("Upsert", self.keys, self.columns)
+        require_unique("Upsert", self.keys)
+        require_columns("Upsert", self.keys, self.columns)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -487,6 +479,7 @@ Node = (
     | Filter
     | Generate
     | TimeWindow
+    | Temporal
     | Weigh
     | UnionAll
     | Join
@@ -495,4 +488,5 @@ Node = (
     | Window
     | Upsert
     | Recursive
+    | Watermark
 )

@@ -18,10 +18,12 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    Temporal,
     TimeWindow,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Weigh,
     Window,
     WindowCall,
@@ -80,13 +82,15 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
             result = _pruned_window(node, wanted)
         case TimeWindow():
             result = replace(node, input=_at_least(node.input, [*wanted, node.timestamp]))
+        case Temporal():
+            result = replace(node, input=_at_least(node.input, [*wanted, node.column]))
         case UnionAll():
             result = UnionAll(tuple(_exactly(branch, wanted) for branch in node.branches))
         case Join():
             result = _pruned_join(node, wanted)
         case Aggregate():
             result = _pruned_aggregate(node, wanted)
-        case Upsert() | MultiwayJoin():
+        case Upsert() | MultiwayJoin() | Watermark():
             result = node
         case Recursive():
             result = _pruned_recursive(node, wanted)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.expansion import expand
+from lockstep.sql.plans.expressions import reads_clock
 from lockstep.sql.plans.nodes import (
     BEFORE,
     LEVEL,
@@ -110,6 +111,8 @@ def _leveled(node: Node) -> Node:
         case Project():
             level = Output(LEVEL, Expression.column(LEVEL))
             return Project(_leveled(node.input), (*node.outputs, level))
+        case Filter(predicate=Expression() as predicate) if reads_clock(predicate):
+            raise _on_the_clock()
         case Filter() | Generate() | TimeWindow() | Weigh():
             return replace(node, input=_leveled(node.input))
         case UnionAll():
@@ -132,6 +135,13 @@ def _leveled(node: Node) -> Node:
             )
 
 
+def _on_the_clock() -> NotLinearError:
+    return NotLinearError(
+        "a condition on the clock on the rows of a level in WITH RECURSIVE",
+        "write it in the anchor, in a relation that the step joins, or in what reads the recursion",
+    )
+
+
 def _branch(node: Node) -> Node:
     if not _reads(node, BEFORE):
         raise NotLinearError(
@@ -148,6 +158,8 @@ def _leveled_join(node: Join) -> Join:
             "a step of WITH RECURSIVE that reads it more than once",
             "read it once, and join with the tables that it is made of",
         )
+    if node.condition is not None and reads_clock(node.condition):
+        raise _on_the_clock()
     left, right = (
         _leveled(side) if here else side for side, here in zip(node.inputs, reads, strict=True)
     )

@@ -21,6 +21,7 @@ from lockstep.sql.plans.expressions import (
     conjuncts,
     is_trivial,
     occurrences,
+    reads_clock,
     substitute,
 )
 from lockstep.sql.plans.join_rewrites import JOIN_PASSES, filter_into_join_condition
@@ -170,8 +171,14 @@ def filter_below_window(node: Node) -> Node:
 
 
 def filter_below_aggregate(node: Node) -> Node:
-    """Filter(Aggregate(x)) → Aggregate(Filter(x)) where only keys are read."""
-    if isinstance(node, Filter) and isinstance(node.input, Aggregate):
+    """Filter(Aggregate(x)) → Aggregate(Filter(x)) where only keys are read.
+
+    Not a condition on the clock, for which fewer groups than rows have to be remembered."""
+    if (
+        isinstance(node, Filter)
+        and isinstance(node.input, Aggregate)
+        and not reads_clock(node.predicate)
+    ):
         aggregate, references = node.input, node.predicate.references
         if references and set(references) <= set(aggregate.keys):
             return replace(aggregate, input=Filter(aggregate.input, node.predicate))

@@ -11,17 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lockstep.sql.plans.columns import only
+from lockstep.sql.plans.expressions import reads_clock
 from lockstep.sql.plans.nodes import (
     Aggregate,
+    Filter,
     Join,
     MultiwayJoin,
     Node,
     Project,
     Recursive,
     Scan,
+    Temporal,
     UnionAll,
     Upsert,
     Values,
+    Watermark,
     Window,
 )
 
@@ -41,14 +45,19 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
             return replace(node, inputs=inputs)
         case Recursive():
             return replace(node, anchor=inputs[0], beside=inputs[1:])
+        case Temporal():
+            return replace(node, input=inputs[0], watermarks=inputs[1:])
         case _:
             return replace(node, input=inputs[0])
 
 
 def has_state(node: Node) -> bool:
     """True where something is remembered for the node or for what is below it."""
-    with_state = Join | Aggregate | Window | Upsert | Recursive
-    return isinstance(node, with_state) or any(map(has_state, node.inputs))
+    if isinstance(node, Join | Aggregate | Window | Upsert | Recursive | Temporal | Watermark):
+        return True
+    if isinstance(node, Filter) and reads_clock(node.predicate):
+        return True
+    return any(map(has_state, node.inputs))
 
 
 def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:

@@ -5,10 +5,19 @@ All of it is Spark SQL text over the columns of one relation, with the names of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["AggregateCall", "AggregateFunction", "Expression", "SortKey", "WindowCall"]
+__all__ = [
+    "AggregateCall",
+    "AggregateFunction",
+    "Expression",
+    "SortKey",
+    "WindowCall",
+    "require_columns",
+    "require_unique",
+]
 
 
 @dataclass(frozen=True)
@@ -123,3 +132,21 @@ class WindowCall:
         """What stands in the parentheses of OVER after the partition."""
         order = f"ORDER BY {', '.join(key.text for key in self.order)}" if self.order else ""
         return " ".join(filter(None, (order, self.frame)))
+
+
+def require_unique(kind: str, names: Iterable[str]) -> None:
+    """Raise ValueError where a node of that kind has two columns of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{kind} has two columns named {name!r}; names must be unique")
+        seen.add(name)
+
+
+def require_columns(kind: str, wanted: Iterable[str], available: tuple[str, ...]) -> None:
+    """Raise ValueError where a node of that kind reads columns that its input has not."""
+    missing = sorted(set(wanted) - set(available))
+    if missing:
+        raise ValueError(
+            f"{kind} refers to {', '.join(missing)}; its input has {', '.join(available)}"
+        )

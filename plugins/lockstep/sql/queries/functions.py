@@ -9,16 +9,19 @@ from sqlglot import exp
 
 from lockstep.errors import NotSupported
 from lockstep.sql.plans.nodes import AggregateFunction
-from lockstep.sql.reading.syntax import SourceText, children
+from lockstep.sql.reading.clocks import bounds_of, clock_text, clocks_in, has_months
+from lockstep.sql.reading.syntax import SourceText, children, without_parentheses
 
 __all__ = [
     "AGGREGATES",
     "COLLECTED",
     "GENERATORS",
+    "admit_clocks",
     "bare_call",
     "check_supported",
     "contains_aggregate",
     "function_name",
+    "is_admitted",
     "is_aggregate",
     "is_generator",
     "is_session",
@@ -39,14 +42,16 @@ AGGREGATES: Mapping[str, AggregateFunction] = {
     **dict.fromkeys(("any", "some", "bool_or"), AggregateFunction.MAX),
 }
 
-_TIME_COLUMN = "use a timestamp column of the source; the time of a step is not a row's time"
+_NO_CLOCK = (
+    "it would change every row at every step: show the row's own timestamp, and compare it with the "
+    "clock in WHERE, `ts > now() - INTERVAL 1 HOUR`; or write now() where the view is read"
+)
 _NO_RANDOM = "derive the value from columns, for example `xxhash64(id)`"
 _NO_PLACE = "leave it out: where a row was processed is not part of what a view means"
 
 _NOT_DETERMINISTIC: Mapping[str, str] = {
     **dict.fromkeys(
-        ("now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp"),
-        _TIME_COLUMN,
+        ("current_time", "localtimestamp"), "write now(), which is the time of the step"
     ),
     **dict.fromkeys(
         (
@@ -165,6 +170,36 @@ def contains_aggregate(node: Any) -> bool:
     return is_aggregate(node) or any(map(contains_aggregate, children(node)))
 
 
+_ADMITTED = "lockstep_clock"
+
+
+def admit_clocks(source: SourceText, condition: Any) -> None:
+    """Let now() stand in a condition (WHERE, HAVING, QUALIFY, ON) whose parts, joined by AND, each
+    compare a row's expression with it. Raises NotSupported for a part that has it elsewhere."""
+    condition = without_parentheses(condition)
+    if isinstance(condition, exp.And):
+        admit_clocks(source, condition.this)
+        admit_clocks(source, condition.expression)
+        return
+    clocks = list(clocks_in(condition))
+    if clocks and bounds_of(condition) is None:
+        instead = (
+            "a month has no fixed length: write it on the row's side, `ts + INTERVAL 1 MONTH > now()`"
+            if has_months(condition)
+            else "write comparisons joined by AND, with a row's expression on one side, and on the "
+            "other now(), or now() and an interval of days and shorter units: "
+            "`ts > now() - INTERVAL 1 HOUR AND until >= now()`"
+        )
+        raise refuse(source, clocks[0], "this condition on the clock", instead)
+    for clock in clocks:
+        clock.meta[_ADMITTED] = True
+
+
+def is_admitted(node: Any) -> bool:
+    """True for a function of the clock in a comparison that is kept up to date."""
+    return _ADMITTED in node.meta
+
+
 def check_supported(source: SourceText, node: Any) -> None:
     """Walk an expression; raises NotSupported at the first part that has no incremental form.
 
@@ -173,8 +208,10 @@ def check_supported(source: SourceText, node: Any) -> None:
     match node:
         case exp.Query():
             return
-        case exp.CurrentDate() | exp.CurrentTimestamp():
-            raise refuse(source, node, "a function of the clock", _TIME_COLUMN)
+        case _ if clock_text(node):
+            if is_admitted(node):
+                return
+            raise refuse(source, node, "the clock as a value", _NO_CLOCK)
         case exp.CurrentUser() | exp.SessionUser() | exp.CurrentRole():
             raise refuse(source, node, "a function of the session", _NO_PLACE)
         case exp.Placeholder() | exp.Parameter():
@@ -196,6 +233,6 @@ def _check_function(source: SourceText, node: Any) -> None:
             source, node, f"{name}(), which is not deterministic,", _NOT_DETERMINISTIC[name]
         )
     if name == "unix_timestamp" and not node.expressions:
-        raise refuse(source, node, "unix_timestamp() without an argument", _TIME_COLUMN)
+        raise refuse(source, node, "unix_timestamp() without an argument", _NO_CLOCK)
     if name == "window_time":
         raise refuse(source, node, "window_time", "write `window.end - INTERVAL 1 MICROSECOND`")

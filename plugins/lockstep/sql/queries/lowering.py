@@ -19,6 +19,7 @@ from lockstep.sql.queries.functions import (
     refuse,
 )
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.syntax import SourceText, identifier_parts
 
 __all__ = ["ExpressionLowering", "column_error", "quoted"]
@@ -84,6 +85,8 @@ class ExpressionLowering:
                 found = self.column(part)
                 references.extend(found.references)
                 return found.text
+            if clock := clock_text(part):
+                return clock
             self._check_part(part)
             return None
 

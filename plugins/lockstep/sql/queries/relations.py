@@ -24,7 +24,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
-from lockstep.sql.queries.functions import function_name, is_generator, refuse
+from lockstep.sql.queries.functions import admit_clocks, function_name, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering, column_error
 from lockstep.sql.queries.pivots import pivoted
 from lockstep.sql.queries.scope import (
@@ -288,6 +288,7 @@ class Relations:
         if on is not None and found is JoinKind.INNER:
             return subqueries.where(both, on)
         if on is not None:
+            admit_clocks(self.source, on)
             # the condition may read both sides, whatever the join shows of them
             seen = replace(both, node=replace(pair, condition=None, kind=JoinKind.INNER))
             condition = ExpressionLowering(self.source, seen).lower(

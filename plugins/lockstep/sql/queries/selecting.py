@@ -11,7 +11,12 @@ from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.nodes import Aggregate, Expression, Filter, Node, Output, Project, SortKey
-from lockstep.sql.queries.functions import contains_aggregate, is_aggregate, refuse
+from lockstep.sql.queries.functions import (
+    admit_clocks,
+    contains_aggregate,
+    is_aggregate,
+    refuse,
+)
 from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
@@ -185,7 +190,10 @@ class SelectLowering:
 
     def _clause(self, name: str) -> Any:
         clause = self.select.args.get(name)
-        return clause.this if clause is not None else None
+        if clause is None:
+            return None
+        admit_clocks(self.source, clause.this)
+        return clause.this
 
     def _order(self, items: list[Item]) -> list[Any]:
         """The sort keys of ORDER BY; without a LIMIT they say nothing about the rows of a view."""

@@ -32,6 +32,7 @@ from lockstep.sql.plans.nodes import (
     Project,
 )
 from lockstep.sql.queries.domains import resolve_leaf
+from lockstep.sql.queries.functions import admit_clocks
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Environment, Lowered, Outer, Scope
 from lockstep.sql.reading.syntax import SourceText, children, without_parentheses
@@ -108,6 +109,7 @@ class Subqueries:
 
     def where(self, scope: Scope, predicate: Any) -> Scope:
         """The rows of the scope for which a WHERE is true."""
+        admit_clocks(self.source, predicate)
         plain: list[Any] = []
         others: list[Any] = []
         for part in _conjuncts(predicate):

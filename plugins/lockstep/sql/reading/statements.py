@@ -30,7 +30,10 @@ _WORD_TYPES_OUT = {TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER}
 
 @dataclass(frozen=True)
 class ViewStatement:
-    """CREATE VIEW, its query parsed but not yet resolved. `columns` is () without a column list."""
+    """CREATE VIEW, its query parsed but not yet resolved. `columns` is () without a column list.
+
+    `final_at` is where TBLPROPERTIES ('emit' = 'final') stands, None where it does not.
+    """
 
     name: str
     published: bool
@@ -39,6 +42,7 @@ class ViewStatement:
     source: SourceText
     sql: str
     position: Position
+    final_at: Position | None = None
 
 
 Statement = SourceTable | SinkTable | ViewStatement
@@ -197,6 +201,7 @@ class _Reader:
                     break
             self._expect(")", f"the column list of {name}")
         self._comment()
+        final_at = self._emit(name)
         if not self._accept("AS"):
             raise self._wrong(
                 f"the view {name} has no query",
@@ -206,7 +211,27 @@ class _Reader:
         rest = self.tokens[self.at :]
         query = self.source.parse(rest, f"the query of {name}")
         sql = self.source.text[rest[0].start : rest[-1].end + 1]
-        return ViewStatement(name, published, tuple(columns), query, self.source, sql, position)
+        return ViewStatement(
+            name, published, tuple(columns), query, self.source, sql, position, final_at
+        )
+
+    def _emit(self, name: str) -> Position | None:
+        """TBLPROPERTIES ('emit' = 'final'): Spark has no clause for it, but this for what it lacks."""
+        if not self._accept("TBLPROPERTIES"):
+            return None
+        position = self._here()
+        self._expect("(", f"the properties of {name}")
+        properties = self._pairs(name)
+        for key, value in properties.items():
+            if key != "emit" or value.lower() not in ("final", "changes"):
+                raise NotSupported(
+                    f"{name} has a property that is not supported",
+                    position=position,
+                    expected="'emit' = 'final' (windows once, when they are over) or 'changes'",
+                    found=f"'{key}' = '{value}'",
+                    next_step="leave it out; Lockstep makes the tables",
+                )
+        return position if properties.get("emit", "").lower() == "final" else None
 
     def _table(self, position: Position) -> SourceTable:
         self._skip_if_not_exists()
@@ -295,6 +320,10 @@ class _Reader:
     def _options(self, name: str) -> dict[str, str]:
         self._expect("OPTIONS", f"the declaration of {name}")
         self._expect("(", f"the options of {name}")
+        return self._pairs(name)
+
+    def _pairs(self, name: str) -> dict[str, str]:
+        """`key = value, ...)`: what follows the parenthesis of OPTIONS and of TBLPROPERTIES."""
         options: dict[str, str] = {}
         while not self._accept(")"):
             position = self._here()

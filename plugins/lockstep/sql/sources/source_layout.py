@@ -32,8 +32,10 @@ METADATA_TYPES: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("TIMESTAMP",),
     "key": ("BINARY", "STRING"),
     "headers": ("ARRAY<STRUCT<key: STRING, value: BINARY>>",),
+    "step_time": ("TIMESTAMP",),
 }
-"""What Kafka knows of a record, under the names of Spark's Kafka source, and the types of each."""
+"""What Kafka knows of a record, under the names of Spark's Kafka source, and the types of each; and
+the time of the step that took it in, which is when it was processed, and stays with it."""
 
 _WORD = r"(?:\w+|`(?:[^`]|``)+`)"
 _METADATA_ITEM = re.compile(rf"(\w+)(?:\s+as\s+({_WORD}))?", re.IGNORECASE)

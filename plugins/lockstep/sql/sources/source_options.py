@@ -27,10 +27,11 @@ from lockstep.sql.sources.source_layout import (
     read_names,
 )
 from lockstep.sql.sources.time_formats import READABLE, read_time_format
+from lockstep.sql.sources.watermarks import WATERMARK_OPTIONS, checked_watermark
 
 __all__ = ["checked_source"]
 
-_COMMON = ("subscribe", "format", "on_error", "metadata", "startingoffsets")
+_COMMON = ("subscribe", "format", "on_error", "metadata", "startingoffsets", *WATERMARK_OPTIONS)
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "on_error": {"table": "bad records go to <source>_errors", "fail": "they end the interval"},
     "missing_columns": {
@@ -84,6 +85,7 @@ def checked_source(source: SourceTable, files: Mapping[str, str]) -> SourceTable
     _check_key(source)
     _check_fields(source)
     options.update(_schemas(source, files))
+    options.update(checked_watermark(source))
     layout = layout_of(source)
     value = [column for column in source.columns if layout.is_of_value(column)]
     if not value:

@@ -9,10 +9,11 @@ from lockstep.errors import NotSupported, ProjectError
 from lockstep.sql.circuit import Project, SourceTable
 from lockstep.sql.reading.spec import Spec
 from lockstep.sql.sources.options import check_known, choice, need, wrong
+from lockstep.sql.sources.watermarks import WATERMARK_OPTIONS, checked_watermark
 
 __all__ = ["check_not_own", "checked_table"]
 
-_OPTIONS = ("table", "append_only")
+_OPTIONS = ("table", "append_only", *WATERMARK_OPTIONS)
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "append_only": {
         "false": "rows may be changed and taken away",
@@ -46,6 +47,7 @@ def checked_table(source: SourceTable, spec: Spec) -> SourceTable:
     for key, values in _CHOICES.items():
         options[key] = choice(source, key, values) if key in options else next(iter(values))
     options["table"] = ".".join(parts)
+    options.update(checked_watermark(source))
     return replace(source, options=options)
 
 

@@ -1,0 +1,152 @@
+"""Groups of time windows that are over: the watermark has passed the window's end.
+
+No row on time can change them, as what the watermark is after a step is what the rows of all later
+steps are judged by. So they can be shown once, by a filter `end <= watermark` above the groups; and
+where nothing stands between the groups and the source that gives rows later than they came (a join, a
+condition on the clock), they can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are, only
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Expression,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Node,
+    Output,
+    Project,
+    Scan,
+    Temporal,
+    TimeWindow,
+    UnionAll,
+    Watermark,
+    Weigh,
+    Window,
+)
+
+__all__ = ["NotFinalError", "emit_final", "window_end"]
+
+
+class NotFinalError(ValueError):
+    """The plan has no groups that become final; the text says what it has."""
+
+
+def emit_final(node: Node, views: Mapping[str, Node]) -> Node:
+    """The plan with its groups of windows as they become final; `views` are the plans behind leaves.
+
+    Raises NotFinalError where the groups are not by a window over the watermark's column.
+    """
+    match node:
+        case Aggregate():
+            return _final_groups(node, views)
+        case Project() | Filter() | Window() | Generate():
+            return replace(node, input=emit_final(node.input, views))
+        case UnionAll():
+            return UnionAll(tuple(emit_final(branch, views) for branch in node.branches))
+        case _:
+            raise NotFinalError("no groups")
+
+
+def window_end(node: Aggregate) -> tuple[Expression, tuple[Node, ...]] | None:
+    """Of groups that can be forgotten when they are over: the end of their window, over their keys,
+    and the watermarks that have to pass it. None for groups that are never over."""
+    try:
+        return _end(node, {}) if _is_plain(node.input) else None
+    except NotFinalError:
+        return None
+
+
+def _is_plain(node: Node) -> bool:
+    """True where rows come from a watermark in the very step in which they passed it."""
+    match node:
+        case Watermark():
+            return True
+        case Project() | Filter() | TimeWindow() | Generate() | Weigh() | UnionAll():
+            return all(map(_is_plain, node.inputs))
+        case _:
+            return False
+
+
+def _end(node: Aggregate, views: Mapping[str, Node]) -> tuple[Expression, tuple[Node, ...]]:
+    """The end of the window that a group is of, and the watermarks that are about it."""
+    for key in node.keys:
+        found = _window_end(node.input, key)
+        if found is not None:
+            break
+    else:
+        raise NotFinalError(f"groups by {', '.join(node.keys) or 'nothing'}")
+    form, window = found
+    watermarks = _watermarks(window.input, window.timestamp, views)
+    if not watermarks:
+        raise NotFinalError(f"windows of {window.timestamp}, which no watermark is about")
+    return Expression(form.format(f"`{key}`"), (key,)), watermarks
+
+
+def _final_groups(node: Aggregate, views: Mapping[str, Node]) -> Node:
+    due, watermarks = _end(node, views)
+    name = fresh_name("_due", node.columns)
+    ended = Project(node, (*as_they_are(node.columns), Output(name, due)))
+    now = Expression.column("now")
+    return only(Temporal(ended, name, "<=", now, watermarks), node.columns)
+
+
+def _window_end(node: Node, column: str) -> tuple[str, TimeWindow] | None:
+    """How a column, written `{}`, gives the end of the time window that it comes from; None for one
+    that comes from none."""
+    match node:
+        case TimeWindow() if column == node.name:
+            return "{}.end", node
+        case Project():
+            [value] = [output.expression for output in node.outputs if output.name == column]
+            if len(value.references) != 1:
+                return None
+            found = _window_end(node.input, value.references[0])
+            if found is None or value.is_column:
+                return found
+            form, window = found
+            field = value.text.removeprefix(f"`{value.references[0]}`").lower()
+            if form != "{}.end" or field not in (".start", ".end"):
+                return None
+            return ("{}" if field == ".end" else f"{{}} + INTERVAL {window.size}"), window
+        case Aggregate():
+            return _window_end(node.input, column) if column in node.keys else None
+        case Filter() | TimeWindow() | Generate() | Weigh() | Temporal() | Window():
+            return _window_end(node.input, column) if column in node.input.columns else None
+        case _:
+            return None
+
+
+def _watermarks(node: Node, column: str, views: Mapping[str, Node]) -> tuple[Node, ...]:
+    """The watermarks that are about the column, as it is in a source; none where a value of it may
+    come from elsewhere."""
+    match node:
+        case Watermark():
+            return (node,) if column == node.column else ()
+        case Scan():
+            plan = views.get(node.source)
+            return () if plan is None else _watermarks(plan, column, views)
+        case Project():
+            [value] = [output.expression for output in node.outputs if output.name == column]
+            return _watermarks(node.input, value.references[0], views) if value.is_column else ()
+        case UnionAll():
+            every = [_watermarks(branch, column, views) for branch in node.branches]
+            return tuple(dict.fromkeys(one for of in every for one in of)) if all(every) else ()
+        case Join() if column in node.left.columns and node.kind is not JoinKind.FULL:
+            return _watermarks(node.left, column, views)
+        case Join() if node.kind is JoinKind.INNER:
+            return _watermarks(node.right, column, views)
+        case Aggregate():
+            return _watermarks(node.input, column, views) if column in node.keys else ()
+        case Filter() | TimeWindow() | Generate() | Weigh() | Temporal() | Window():
+            is_of_input = column in node.input.columns
+            return _watermarks(node.input, column, views) if is_of_input else ()
+        case _:
+            return ()

@@ -1,0 +1,136 @@
+"""Steps without records: time goes on, and a project that reads it has steps for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from control_builders import at, attempt, deploy, store_url
+
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.control import interval as stages
+from lockstep.control.changes import BeginAttempt, CommitVersion, Landed
+from lockstep.control.job import IntervalJob, IntervalResult
+from lockstep.control.model import Version
+from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
+from lockstep.control.steps import StepLimits
+
+PIPELINE = "p"
+
+
+class OneTopic:
+    """A topic of one partition, whose records all came before time 0."""
+
+    start_at_latest = frozenset[str]()
+    records = 3
+
+    def bounds(self, _: str) -> TopicBounds:
+        return TopicBounds("t", "id1", (PartitionBounds(0, 0, self.records),))
+
+    def offsets_at(self, _: str, times: Sequence[datetime]) -> tuple[Mapping[int, int | None], ...]:
+        return tuple({0: None} for _ in times)
+
+
+class Asked(Exception):
+    """The engine was asked to run this job."""
+
+    def __init__(self, job: IntervalJob) -> None:
+        self.job = job
+
+
+class AskedEngine:
+    def session(self, recorded: str) -> str:
+        return recorded
+
+    def run(self, job: IntervalJob, _: Progress) -> IntervalResult:
+        raise Asked(job)
+
+
+class StandingClock:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now(self) -> datetime:
+        return at(self.seconds)
+
+
+Open = Callable[[bool, float], stages.Parts]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """A deployed pipeline whose first interval, at time 1, took all records."""
+
+    def opened(reads_time: bool, seconds: float) -> stages.Parts:
+        nothing: Any = None
+        store = SqlStore(store_url(tmp_path))
+        parts = stages.Parts(
+            pipeline=PIPELINE,
+            store=store,
+            sources=OneTopic(),
+            state=nothing,
+            files=nothing,
+            engine=AskedEngine(),  # type: ignore[arg-type]
+            clock=StandingClock(1),  # type: ignore[arg-type]
+            limits=StepLimits(step_seconds=10.0, interval_seconds=60.0),
+            retain_versions=2,
+            source_names=("s",),
+            outboxes={},
+            variables={},
+            catalog=nothing,
+            new_id=lambda: "b",
+            reads_time=reads_time,
+        )
+        assert isinstance(store.apply(PIPELINE, deploy()), Landed)
+        planned = stages.plan(parts, None, lambda _: None)
+        assert planned.interval is not None
+        assert planned.interval.records == OneTopic.records
+        store.apply(PIPELINE, BeginAttempt(attempt("a", 0, 0)))
+        landed = store.apply(PIPELINE, CommitVersion(Version(1, "a", 0, 0, {}), ""))
+        assert isinstance(landed, Landed), landed
+        assert isinstance(parts.clock, StandingClock)
+        parts.clock.seconds = seconds
+        return parts
+
+    return opened
+
+
+def plan(parts: stages.Parts, until: datetime | None) -> list[tuple[int, datetime, int]]:
+    """Step, time and records of what is planned."""
+    interval = stages.plan(parts, until, lambda _: None).interval
+    return [(d.step, d.time, d.records) for d in interval.divisions] if interval else []
+
+
+def test_all_there_is_now_is_a_step_where_time_is_read(opened: Open) -> None:
+    parts = opened(True, 95)
+    assert plan(parts, None) == [(1, at(95), 0)]
+
+
+def test_all_there_is_now_is_no_step_where_only_records_count(opened: Open) -> None:
+    assert plan(opened(False, 95), None) == []
+
+
+@pytest.mark.parametrize("reads_time", [False, True])
+def test_up_to_a_time_every_boundary_is_a_step(opened: Open, reads_time: bool) -> None:
+    parts = opened(reads_time, 95)
+    assert plan(parts, at(35)) == [(1, at(10), 0), (2, at(20), 0), (3, at(30), 0)]
+
+
+def test_an_interval_is_told_the_time_of_the_step_before_it(opened: Open) -> None:
+    parts = opened(True, 95)
+    plan(parts, at(35))
+    with pytest.raises(Asked) as asked:
+        stages.run(parts, lambda _: None)
+    assert asked.value.job.time_before == at(1)
+    assert asked.value.job.interval.divisions[0].time == at(10)
+
+
+def test_planned_twice_it_is_what_was_recorded(opened: Open) -> None:
+    parts = opened(True, 95)
+    first = plan(parts, None)
+    assert isinstance(parts.clock, StandingClock)
+    parts.clock.seconds = 200
+    assert plan(parts, None) == first
