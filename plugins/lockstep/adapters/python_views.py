@@ -15,9 +15,9 @@ from dataclasses import replace
 from lockstep.errors import NotSupported, Position, ProjectError
 from lockstep.sql.circuit import PYTHON_SUFFIX, ProjectFiles
 
-__all__ = ["with_python_views"]
+__all__ = ["ENVIRONMENT", "with_python_views"]
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     # pyspark without a JVM; the address is never called
     "SPARK_CONNECT_MODE_ENABLED": "1",
     "SPARK_REMOTE": "sc://nowhere",
@@ -47,7 +47,7 @@ def with_python_views(files: ProjectFiles, variables: Mapping[str, str]) -> Proj
         [sys.executable, "-P", "-m", "lockstep.frames"],
         input=json.dumps(given),
         stdout=subprocess.PIPE,
-        env={**os.environ, **_ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT},
         text=True,
         check=False,
     )

@@ -137,9 +137,9 @@ class Frame:
             else:
                 items[-1][1].append(name)
         listed = ", ".join(_item(text, named) for text, named in items)
-        where = f" WHERE {' AND '.join(self.where)}" if self.where else ""
-        tail = f" {self.tail}" if self.tail else ""
-        source = f" FROM {self.source}" if self.source else ""
+        where = f"\nWHERE {' AND '.join(self.where)}" if self.where else ""
+        tail = f"\n{self.tail}" if self.tail else ""
+        source = f"\nFROM {self.source}" if self.source else ""
         return f"SELECT {self.head}{listed}{source}{where}{tail}"
 
     def derived(self, alias: str, keep: Collection[int] = ()) -> Frame:

@@ -97,8 +97,9 @@ def _pivoted(translator: Translator, relation: Any, frame: Frame) -> Frame:
             shown = text.strip("'").rstrip("L")
             name = f"{shown}_{call.name}" if len(calls) > 1 else shown
             found.append(Column(name, f"{outer}.{quoted(inner)}", new_key()))
-    pivot = f"PIVOT ({listed} FOR {quoted(names[count])} IN ({', '.join(values)})) AS {outer}"
-    return Frame(f"({source}) AS {alias} {pivot}", tuple(found), frame.nodes, single=False)
+    pivot = f"PIVOT ({listed} FOR {quoted(names[count])} IN ({', '.join(values)}))"
+    whole = f"(SELECT * FROM ({source}) AS {alias} {pivot}) AS {outer}"
+    return Frame(whole, tuple(found), frame.nodes)
 
 
 def deduplicated(translator: Translator, relation: Any) -> Frame:

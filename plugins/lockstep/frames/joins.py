@@ -131,8 +131,8 @@ def set_operation(translator: Translator, relation: Any) -> Frame:
     word += " ALL" if relation.is_all else ""
     # a chain of unions is one union
     goes_on = word == "UNION ALL" and left.branches and first == list(left.shown)
-    before = left.branches if goes_on else (left.query(first, names),)
-    branches = (*before, right.query(second, names))
+    before = left.branches if goes_on else (_branch(left, first, names),)
+    branches = (*before, _branch(right, second, names))
     alias = translator.context.alias("q")
     columns = tuple(
         replace(
@@ -149,6 +149,12 @@ def set_operation(translator: Translator, relation: Any) -> Frame:
         left.nodes,
         branches=branches if word == "UNION ALL" else (),
     )
+
+
+def _branch(frame: Frame, columns: Sequence[Column], names: Sequence[str]) -> str:
+    """One side of a union: an order or a limit behind it would be the whole union's."""
+    text = frame.query(columns, names)
+    return f"({text})" if frame.tail and not frame.tail.startswith("GROUP") else text
 
 
 def _by_name(

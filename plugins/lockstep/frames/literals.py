@@ -119,8 +119,11 @@ def _decimal(value: Any) -> str:
 def _interval(microseconds: int) -> str:
     sign = "-" if microseconds < 0 else ""
     seconds, rest = divmod(abs(microseconds), 1_000_000)
-    fraction = f".{rest:06d}".rstrip("0") if rest else ""
-    return f"INTERVAL '{sign}{seconds}{fraction}' SECOND"
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{sign}{days} {hours:02d}:{minutes:02d}:{seconds:02d}.{rest:06d}"
+    return f"INTERVAL '{text}' DAY TO SECOND"
 
 
 _PLAIN: Mapping[str, Callable[[Any], str]] = {

@@ -148,6 +148,8 @@ def auto_name(name: str, arguments: Sequence[str] = ()) -> str:
         text = name.rstrip("L")
         return name[1:-1] if name.startswith("'") and "\\" not in name else text * text.isdigit()
     function, _, distinct = name.partition(" ")
+    if function in ("window", "session_window"):
+        return function
     if not all(arguments) or function not in _NAMED:
         return ""
     return f"{function}({distinct + ' ' if distinct else ''}{', '.join(arguments)})"

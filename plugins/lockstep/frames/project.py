@@ -25,7 +25,7 @@ from lockstep.sql.reading.spec import SQL_SUFFIX, parse_spec
 from lockstep.sql.reading.statements import Statement, ViewStatement, read_statements
 from lockstep.sql.reading.syntax import SourceText, fill_variables
 
-__all__ = ["write_views"]
+__all__ = ["PythonProject", "write_views"]
 
 _HEADER = "-- Made from {file} when the project is deployed.\n"
 
@@ -35,10 +35,15 @@ def write_views(files: ProjectFiles, variables: Mapping[str, str]) -> ProjectFil
 
     Raises ProjectError, NotSupported with positions in the Python files.
     """
-    return _Project(files, variables).written()
+    return PythonProject(files, variables).written()
 
 
-class _Project:
+class PythonProject:
+    """A project whose Python files have been executed; its views become SQL when asked for.
+
+    For a process of its own: it makes the session that the whole process has from then on.
+    """
+
     def __init__(self, files: ProjectFiles, variables: Mapping[str, str]) -> None:
         self.files = files
         spec = parse_spec(files.spec)
@@ -64,16 +69,20 @@ class _Project:
     def written(self) -> ProjectFiles:
         made = {name: [_HEADER.format(file=name)] for name in self.python}
         for view in self.declared:
-            # lowered, so that what a view may not say is said of the line in Python
-            self.views.view(view.name.lower())
-            made[view.position.file].append(self.statements.texts[view.name.lower()])
+            made[view.position.file].append(self.text(view.name.lower()))
         files = [(f"{name}{SQL_SUFFIX}", "\n".join(texts)) for name, texts in made.items()]
         return replace(self.files, files=tuple(sorted([*self.files.written, *files])))
+
+    def text(self, name: str) -> str:
+        """A view's statement, checked as SQL: what a view may not say is said of the line in Python."""
+        self.views.view(name)
+        return self.statements.texts[name]
 
     def statement(self, view: PythonView) -> tuple[ViewStatement, str]:
         """The view as CREATE VIEW, and its text."""
         frame = translated(plan_of(view, self.places, self.client), self._context(view))
         self.frames[view.name.lower()] = frame
+        _check_named(view, frame)
         kind = "MATERIALIZED VIEW" if view.published else "TEMPORARY VIEW"
         comment = f"\nCOMMENT {string_text(view.comment)}" if view.comment else ""
         text = f"CREATE {kind} {quoted(view.name)}{comment} AS\n{frame.text()}"
@@ -131,7 +140,7 @@ class _Project:
 class _Statements(Mapping[str, ViewStatement]):
     """All views by lower-case name; one in Python is translated when it is first asked for."""
 
-    def __init__(self, project: _Project, statements: Sequence[Statement]) -> None:
+    def __init__(self, project: PythonProject, statements: Sequence[Statement]) -> None:
         self._project = project
         self._known = {
             one.name.lower(): one for one in statements if isinstance(one, ViewStatement)
@@ -168,6 +177,18 @@ class _Statements(Mapping[str, ViewStatement]):
         finally:
             self._open.pop()
         return self._known[name]
+
+
+def _check_named(view: PythonView, frame: Frame) -> None:
+    for place, column in enumerate(frame.shown, start=1):
+        if not column.name:
+            raise ProjectError(
+                f"column {place} of the view {view.name} has no name",
+                position=MarkedText(column.text, view.position).position(0),
+                expected="a name for each column",
+                found=without_marks(column.text),
+                next_step='write .alias("name") behind it',
+            )
 
 
 def _placeholder(view: PythonView) -> ViewStatement:

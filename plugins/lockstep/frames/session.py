@@ -8,12 +8,14 @@ spec's configuration), and raises ProjectError for everything else.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pyspark.errors.utils
+from pyspark.sql.connect import functions
 from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.group import GroupedData
 from pyspark.sql.connect.plan import LogicalPlan
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.types import DataType
@@ -45,6 +47,7 @@ _ASKED = {
     "to_pandas": "the rows of a DataFrame (toPandas)",
     "execute_command": "a command (write, cache, a temporary view)",
     "execute_command_as_iterator": "a command (write, cache, a temporary view)",
+    "persist": "a command (write, cache, a temporary view)",
     "explain_string": "its plan (explain)",
     "register_udf": "a function registered by name (spark.udf.register)",
 }
@@ -99,6 +102,10 @@ class OfflineClient:
             expected="code that only describes the rows: nothing is read when it runs",
             next_step="describe them with columns and functions, and return the DataFrame",
         )
+
+    def _set_relation_in_plan(self, plan: Any, relation: Any) -> None:
+        """What comes before any question; the question itself is refused."""
+        plan.root.CopyFrom(relation)
 
     def execute_command(self, command: Any, *_: Any) -> tuple[None, dict[str, Any], None]:
         """spark.sql sends its text here; a query among them stays a plan."""
@@ -182,12 +189,15 @@ def open_session(
 
     LogicalPlan._fresh_plan_id = staticmethod(noted)  # type: ignore[method-assign]
     DataFrame.columns = property(lambda frame: columns(frame._plan.plan(client)))  # type: ignore[method-assign, assignment]
-    DataFrame.toPandas = _rows(client, "to_pandas")  # type: ignore[method-assign]
+    # groupBy(...).sum("a") would look up first whether a is a number
+    GroupedData._numeric_agg = _aggregated(GroupedData._numeric_agg)  # type: ignore[method-assign]
     return client
 
 
-def _rows(client: OfflineClient, name: str) -> Callable[..., NoReturn]:
-    def refused(*_: Any, **__: Any) -> NoReturn:
-        raise client._refuse(_ASKED[name])
+def _aggregated(asking: Callable[..., Any]) -> Callable[..., Any]:
+    def aggregate(grouped: GroupedData, function: str, columns: Sequence[str]) -> Any:
+        if not columns:
+            return asking(grouped, function, columns)
+        return grouped.agg(*(getattr(functions, function)(one) for one in columns))
 
-    return refused
+    return aggregate
