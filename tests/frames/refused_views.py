@@ -21,11 +21,6 @@ def random() -> DataFrame:
 
 
 @dp.materialized_view
-def clock() -> DataFrame:
-    return spark.table("t").filter(F.col("ts") > F.current_timestamp())
-
-
-@dp.materialized_view
 def streamed() -> DataFrame:
     return spark.readStream.table("t")
 

@@ -86,15 +86,16 @@ def with_relations(translator: Translator, relation: Any) -> Frame:
         context.references[one.common.plan_id] = one
     if relation.root.WhichOneof("rel_type") != "sql":
         return translator.frame(relation.root)
-    named = [
-        f"{quoted(one.subquery_alias.alias)} AS ({translator.query(one.subquery_alias.input)})"
-        for one in relation.references
-    ]
+    text, named = relation.root.sql.query, []
+    for one in relation.references:
+        # pyspark's own name for it is another one in each process
+        name = context.alias("frame")
+        text = text.replace(one.subquery_alias.alias, name)
+        named.append(f"{name} AS ({translator.query(one.subquery_alias.input)})")
     if not named:
         return translator.frame(relation.root)
-    root = relation.root.sql
-    inner = f"SELECT * FROM ({root.query}\n) AS {context.alias('q')}"
-    return _query(translator, _with_text(root, inner), f"WITH {', '.join(named)} ")
+    inner = f"SELECT * FROM ({text}\n) AS {context.alias('q')}"
+    return _query(translator, _with_text(relation.root.sql, inner), f"WITH {', '.join(named)} ")
 
 
 def _with_text(relation: Any, text: str) -> Any:

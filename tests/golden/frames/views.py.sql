@@ -445,9 +445,9 @@ FROM `t` JOIN (SELECT a, max(d) AS top FROM u WHERE d > 1 -- a comment
 
 CREATE MATERIALIZED VIEW `by_sql_over_frames` AS
 SELECT q_1.`a`, q_1.`n`
-FROM (WITH `_pyspark_connect_temp_view_24b20cd1112a4c0a88c9711302488bea` AS (SELECT `t`.`a`, `t`.`b`, `t`.`c`, `t`.`ts`, `t`.`x`, `t`.`arr`, `t`.`m`, `t`.`ok`
+FROM (WITH frame AS (SELECT `t`.`a`, `t`.`b`, `t`.`c`, `t`.`ts`, `t`.`x`, `t`.`arr`, `t`.`m`, `t`.`ok`
 FROM `t`
-WHERE (`t`.`b` > 0)) SELECT * FROM (SELECT a, count(*) AS n FROM _pyspark_connect_temp_view_24b20cd1112a4c0a88c9711302488bea GROUP BY a
+WHERE (`t`.`b` > 0)) SELECT * FROM (SELECT a, count(*) AS n FROM frame GROUP BY a
 ) AS q
 ) AS q_1 (`a`, `n`);
 
