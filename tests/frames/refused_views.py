@@ -209,3 +209,9 @@ def to_wrong_names() -> DataFrame:
 @dp.materialized_view
 def table_function() -> DataFrame:
     return spark.tvf.explode(F.array(F.lit(1)))
+
+
+@dp.materialized_view
+def user_function() -> DataFrame:
+    double = F.udf(lambda a: a * 2, "int")
+    return spark.table("t").select(double("a").alias("d"))

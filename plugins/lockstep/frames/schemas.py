@@ -27,8 +27,11 @@ _FIELD = re.compile(
 )
 
 
-def parsed_schema(text: str) -> types.StructType:
-    """The schema of `name TYPE, ...`. Raises ValueError with the part that it can't read."""
+def parsed_schema(text: str) -> types.DataType:
+    """The type, or the schema of `name TYPE, ...`. Raises ValueError with what it can't read."""
+    alone = _TYPES.get(text.strip().upper())
+    if alone is not None:
+        return alone
     schema, at = types.StructType(), 0
     while at < len(text):
         field = _FIELD.match(text, at)

@@ -39,6 +39,7 @@ _SETTINGS = {
     "spark.sql.pyspark.legacy.inferArrayTypeFromFirstElement.enabled": "false",
     "spark.sql.pyspark.legacy.inferMapTypeFromFirstPair.enabled": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
 }
 _ASKED = {
     "schema": "the types of a DataFrame (schema, dtypes, printSchema)",

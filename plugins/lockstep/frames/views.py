@@ -26,7 +26,7 @@ _KINDS: Mapping[str, Kind] = {
     **MISSING_KINDS,
 }
 
-_IN_PYTHON = "write it with functions of columns, or as a @udf of columns"
+_IN_PYTHON = "write it with functions of columns, or in a job that reads the view"
 _EXECUTES = "leave it out: a view's function only describes the rows"
 _STATISTICS = "write the aggregates: df.agg(F.avg(...), ...)"
 _REFUSED: Mapping[str, tuple[str, str]] = {
