@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lockstep.adapters.clock import SystemClock
+from lockstep.adapters.python_views import with_python_views
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
@@ -193,7 +194,7 @@ def load_project(folder: str, settings: Settings) -> tuple[Project, Circuit]:
 
 
 def _load(folder: str, settings: Settings) -> tuple[Project, Circuit, ProjectFiles]:
-    files = read_project_files(Path(folder))
+    files = with_python_views(read_project_files(Path(folder)), settings.variables())
     project = parse_project(files, settings.variables())
     return project, build_circuit(project), files
 

@@ -71,17 +71,28 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     )
 
 
-def test_python_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["view.scala", "view.py.sql"])
+def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     folder(tmp_path, a="-- a")
     (tmp_path / "transformations" / "view.py").write_text("", encoding="utf-8")
+    assert [name for name, _ in read_project_files(tmp_path).files] == [
+        "transformations/a.sql",
+        "transformations/view.py",
+    ]
+    (tmp_path / "transformations" / name).write_text("", encoding="utf-8")
     with pytest.raises(ProjectError) as caught:
         read_project_files(tmp_path)
     assert str(caught.value) == (
-        "transformations/view.py:1:1: only SQL files are read\n"
-        "  expected: files that end in .sql\n"
-        "  found: view.py\n"
-        "  next: write the view in SQL, or move the file out of the library's folder"
+        f"transformations/{name}:1:1: only SQL and Python files are read\n"
+        "  expected: files that end in .sql or .py (not in .py.sql)\n"
+        f"  found: {name}\n"
+        "  next: write the view in SQL or Python, or move the file out of the library's folder"
     )
+
+
+def test_two_quotes_in_a_text_stay_together() -> None:
+    found = parse_project(files(f"{SOURCES}; CREATE VIEW w AS SELECT 'it''s' AS x FROM t"), {})
+    assert "'it''s'" in str(found.views[0].plan)
 
 
 def test_the_spec_has_sparks_fields() -> None:

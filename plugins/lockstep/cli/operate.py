@@ -138,7 +138,7 @@ def _deployed(folder: str, settings: Settings) -> str:
         return name
     # Before a Spark is started in vain.
     runtime.require_broker(name, recorded, settings)
-    if (recorded.spec, recorded.files) != (files.spec, files.files):
+    if (recorded.spec, recorded.written) != (files.spec, files.written):
         progress(
             f"{folder} differs from what is deployed, which is what runs; "
             f"`lockstep deploy {folder}` records it"

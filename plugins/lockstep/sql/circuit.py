@@ -14,6 +14,8 @@ from lockstep.errors import Position
 from lockstep.sql.plans.nodes import Node, Temporal
 
 __all__ = [
+    "MADE_SUFFIX",
+    "PYTHON_SUFFIX",
     "Circuit",
     "Cost",
     "Operator",
@@ -30,16 +32,25 @@ __all__ = [
 ]
 
 
+PYTHON_SUFFIX, MADE_SUFFIX = ".py", ".py.sql"
+
+
 @dataclass(frozen=True)
 class ProjectFiles:
     """A project as text, the form in which a deploy records it: the spec and every library file.
 
-    `files` maps a path relative to the project's folder to its content, sorted by path.
+    `files` maps a path relative to the project's folder to its content, sorted by path. The SQL that was
+    made from `views.py` is `views.py.sql`.
     """
 
     spec: str
     files: tuple[tuple[str, str], ...]
     folder: str = ""
+
+    @property
+    def written(self) -> tuple[tuple[str, str], ...]:
+        """The files that a person wrote."""
+        return tuple(one for one in self.files if not one[0].endswith(MADE_SUFFIX))
 
 
 @dataclass(frozen=True)

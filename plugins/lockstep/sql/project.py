@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import (
+    PYTHON_SUFFIX,
     Project,
     ProjectFiles,
     SinkTable,
@@ -27,7 +28,7 @@ from lockstep.sql.plans.temporal import write_temporal
 from lockstep.sql.queries.parse import Environment, lower_query, output_position
 from lockstep.sql.queries.relations import rename_columns
 from lockstep.sql.queries.scope import Lowered
-from lockstep.sql.reading.spec import SQL_SUFFIX, parse_spec, read_project_files
+from lockstep.sql.reading.spec import SQL_SUFFIX, Spec, parse_spec, read_project_files
 from lockstep.sql.reading.statements import (
     Statement,
     ViewStatement,
@@ -41,7 +42,7 @@ from lockstep.sql.sources.source_options import checked_source
 from lockstep.sql.sources.table_options import check_not_own, checked_table
 from lockstep.sql.sources.watermarks import watermark_of
 
-__all__ = ["parse_project", "read_project_files"]
+__all__ = ["Views", "check_names", "parse_project", "qualifiers_of", "read_project_files"]
 
 _SINK_OPTIONS = ("topic", "format", "key", "shards")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
@@ -53,6 +54,7 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     `${key}` in SQL and options is filled from `variables`, then from the spec's configuration.
     """
     spec = parse_spec(files.spec)
+    _check_made(files)
     filled = {**spec.configuration, **variables}
     statements = [
         statement
@@ -60,15 +62,16 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
         if name.endswith(SQL_SUFFIX)
         for statement in read_statements(SourceText(name, text, filled))
     ]
-    _check_names(statements)
+    check_names(statements)
     sources = tuple(
         checked_table(one, spec) if one.is_table else checked_source(one, dict(files.files))
         for one in statements
         if isinstance(one, SourceTable)
     )
-    qualifiers = ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
-    views = _Views(
-        sources, [one for one in statements if isinstance(one, ViewStatement)], qualifiers
+    views = Views(
+        sources,
+        {one.name.lower(): one for one in statements if isinstance(one, ViewStatement)},
+        qualifiers_of(spec),
     )
     project = Project(
         name=spec.name,
@@ -93,7 +96,25 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     return project
 
 
-def _check_names(statements: list[Statement]) -> None:
+def _check_made(files: ProjectFiles) -> None:
+    """Python files are read as the SQL that was made from them."""
+    names = {name for name, _ in files.files}
+    for name in sorted(names):
+        if name.endswith(PYTHON_SUFFIX) and f"{name}{SQL_SUFFIX}" not in names:
+            raise ProjectError(
+                "the views of a Python file have not been made into SQL",
+                position=Position(name),
+                expected=f"{name}{SQL_SUFFIX} beside it, which `lockstep deploy` records",
+                found=name,
+            )
+
+
+def qualifiers_of(spec: Spec) -> tuple[str, ...]:
+    """The dotted prefixes of names that mean this project."""
+    return ("", spec.database.lower(), f"{spec.catalog}.{spec.database}".lower())
+
+
+def check_names(statements: list[Statement]) -> None:
     """Names are unique over sources, views and sinks, and over the tables that views become."""
     seen: dict[str, Statement] = {}
     for statement in statements:
@@ -164,7 +185,7 @@ def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
         )
 
 
-class _Views(Mapping[str, Lowered]):
+class Views(Mapping[str, Lowered]):
     """Sources and views by lower-case name; a view is lowered when it is first asked for.
 
     A published view with state is a leaf to the views that read it: a Scan of `view <name>`, which
@@ -174,10 +195,10 @@ class _Views(Mapping[str, Lowered]):
     def __init__(
         self,
         sources: tuple[SourceTable, ...],
-        views: list[ViewStatement],
+        statements: Mapping[str, ViewStatement],
         qualifiers: tuple[str, ...],
     ) -> None:
-        self.statements = {one.name.lower(): one for one in views}
+        self.statements = statements
         self._sources = {one.name.lower(): one for one in sources}
         self._qualifiers = qualifiers
         self._lowered: dict[str, Lowered] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.errors import Position, ProjectError
-from lockstep.sql.circuit import ProjectFiles
+from lockstep.sql.circuit import MADE_SUFFIX, PYTHON_SUFFIX, ProjectFiles
 
 __all__ = ["SPEC_FILE", "SQL_SUFFIX", "Spec", "parse_spec", "read_project_files"]
 
@@ -182,7 +182,7 @@ def read_project_files(folder: Path) -> ProjectFiles:
         if not matches:
             raise _wrong(
                 f"no file matches {pattern!r}",
-                "at least one .sql file",
+                "at least one .sql or .py file",
                 "nothing",
                 f"write one below {folder}",
             )
@@ -194,13 +194,14 @@ def read_project_files(folder: Path) -> ProjectFiles:
             continue
         if path.suffix == SCHEMA_SUFFIX:
             continue
-        if path.suffix != SQL_SUFFIX:
+        if path.suffix not in (SQL_SUFFIX, PYTHON_SUFFIX) or name.endswith(MADE_SUFFIX):
             raise ProjectError(
-                "only SQL files are read",
+                "only SQL and Python files are read",
                 position=Position(name),
-                expected="files that end in .sql",
+                expected=f"files that end in .sql or .py (not in {MADE_SUFFIX})",
                 found=path.name,
-                next_step="write the view in SQL, or move the file out of the library's folder",
+                next_step="write the view in SQL or Python, or move the file out of the library's "
+                "folder",
             )
         files.append((name, _text(path, name)))
     files += [(name, _text(path, name)) for name, path in _schema_files(folder)]

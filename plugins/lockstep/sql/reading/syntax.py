@@ -393,7 +393,7 @@ class SourceText:
                 words = _spelling(self.words(token), token, before, self._follows(token))
             # two signs in a row need the space: `--` begins a comment
             signs = before is not None and before.token_type is token.token_type is TokenType.DASH
-            if signs or not (tight or self._clings(token, before)):
+            if signs or not (tight or self._clings(token, before) or _is_one_text(before, token)):
                 pieces.append(" ")
             pieces.append(words)
             tight = _binds(token, before)
@@ -413,6 +413,12 @@ class SourceText:
     def _follows(self, token: Token) -> Token | None:
         at = bisect_right(self._starts, token.start)
         return self.tokens[at] if at < len(self.tokens) else None
+
+
+def _is_one_text(before: Token | None, token: Token) -> bool:
+    """The second half of `'it''s'`: a space before it would leave out the quote."""
+    texts = before is not None and before.token_type is token.token_type is TokenType.STRING
+    return before is not None and texts and token.start == before.end + 1
 
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.DOT}
