@@ -186,6 +186,16 @@ def test_a_change_of_nothing_moves_the_marker(any_outbox: Any) -> None:
     )
 
 
+def test_changes_are_counted_where_the_server_sends_no_metrics(
+    any_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = any_outbox(PAIR)
+    outbox.publish(0)
+    outbox.add([(1, "a", 2, 1), (2, "b", 1, 1), (3, "c", 1, 1), (3, "c", -1, 2)])
+    monkeypatch.setattr("pyspark.sql.connect.observation.Observation.get", {})
+    assert outbox.publish(2).rows == 2
+
+
 def test_main_shows_every_publish_as_one_change(new_outbox: Any) -> None:
     outbox = new_outbox(PAIR)
     outbox.add([(1, "a", 1, 0), (2, "b", 1, 0)])
