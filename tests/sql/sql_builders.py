@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
-import sqlglot
 
 from lockstep.sql.circuit import Project, ProjectFiles
 from lockstep.sql.plans.nodes import (
@@ -37,7 +36,7 @@ from lockstep.sql.project import parse_project
 from lockstep.sql.queries.parse import Environment, lower_query
 from lockstep.sql.queries.scope import Lowered
 from lockstep.sql.reading.intervals import interval_microseconds
-from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.syntax import SourceText, parse_spark
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "sql"
 SPEC = """\
@@ -206,7 +205,8 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
 
 
 def _duckdb_expression(expression: Expression) -> str:
-    return sqlglot.transpile(expression.text, read="spark", write="duckdb", identify=True)[0]
+    [tree] = parse_spark(f"SELECT {expression.text}").expressions
+    return str(tree.sql("duckdb", identify=True))
 
 
 def _duckdb_window(node: TimeWindow, below: str) -> str:

@@ -81,6 +81,7 @@ QUERIES = {
     "in and between": "SELECT a FROM t WHERE a IN (1, 2) AND b NOT BETWEEN 3 AND 9 AND c LIKE '%x%'",
     "join of aggregates": "SELECT x.a, x.n, y.m FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x "
     "JOIN (SELECT a, max(d) AS m FROM u GROUP BY a) y ON x.a = y.a AND x.n > y.m",
+    "quotes": "SELECT a, 'it''s' AS x, concat('a''''b', c, \"d\"\"e\") AS y FROM t",
     "recursion": "WITH RECURSIVE r (x, n) AS (SELECT a, 0 FROM t UNION ALL "
     "SELECT u.d, n + 1 FROM r JOIN u ON r.x = u.a WHERE n < 2) SELECT x, n FROM r WHERE x > 0",
     "recursion without its level": "WITH RECURSIVE r AS (SELECT a, c, 0 AS n FROM t WHERE b = 1 "

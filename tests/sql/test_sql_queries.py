@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 from sql_builders import bag, database, outline, plan_sql, project, raw_plan
 from sql_corpus import QUERIES
@@ -84,3 +85,8 @@ def test_equal_subqueries_are_one_operator() -> None:
         outline(o.node).splitlines()[0] for o in circuit.operators if isinstance(o.node, Aggregate)
     ]
     assert aggregates == ["aggregate [a] [count = count(*)]", "aggregate [] [max_n = max(n)]"]
+
+
+def test_a_doubled_quote_is_one_to_duckdb_too() -> None:
+    text = to_duckdb("SELECT 'it''s' AS x, concat('a''''b', \"c\"\"d\", 'e' 'f') AS y")
+    assert duckdb.sql(text).fetchall() == [("it's", "a''bc\"def")]

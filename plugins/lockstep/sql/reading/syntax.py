@@ -156,8 +156,22 @@ def copy_with_words(node: Any, like: Any) -> Any:
 
 def parse_spark(sql: str) -> Any:
     """One query with all of sqlglot's knowledge of Spark's functions, for translation."""
-    tokens = _calls_of_window(list(Spark().tokenize(sql)))
+    tokens = _calls_of_window(_whole_texts(sql, Spark().tokenize(sql)))
     return Spark().parser().parse(_without_limits(tokens), sql)[0]
+
+
+def _whole_texts(sql: str, tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with `'it''s'` as one, which sqlglot reads as two texts beside one another."""
+    whole: list[Token] = []
+    for token in tokens:
+        if whole and _is_one_text(whole[-1], token):
+            first = whole.pop()
+            text = first.text + sql[token.start] + token.text
+            place = (first.line, first.col, first.start, token.end)
+            whole.append(Token(TokenType.STRING, text, *place))
+        else:
+            whole.append(token)
+    return whole
 
 
 def _calls_of_window(tokens: list[Token]) -> list[Token]:
