@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -19,7 +19,15 @@ from lockstep.adapters.python_views import ENVIRONMENT, with_python_views
 from lockstep.sql.circuit import Project, ProjectFiles
 from lockstep.sql.project import parse_project, read_project_files
 
-__all__ = ["CORPUS", "TYPES", "each_view", "made_corpus", "python_functions", "rows_of"]
+__all__ = [
+    "CORPUS",
+    "TYPES",
+    "each_project",
+    "each_view",
+    "made_corpus",
+    "python_functions",
+    "rows_of",
+]
 
 TYPES = {
     "t": "a INT, b INT, c STRING, ts TIMESTAMP, x DOUBLE, arr ARRAY<INT>, m DECIMAL(8,2), ok BOOLEAN",
@@ -40,15 +48,24 @@ def made_corpus() -> tuple[ProjectFiles, Project]:
 
 def each_view(folder: Path) -> dict[str, str]:
     """What each view of a project becomes: its SQL, or an error."""
+    found: dict[str, str] = _answer("each_view.py", folder)
+    return found
+
+
+def each_project(folders: Sequence[Path]) -> list[tuple[str, str]]:
+    """What is said of each project: the kind of the error, and its text."""
+    return [(kind, text) for kind, text in _answer("each_project.py", *folders)]
+
+
+def _answer(script: str, *folders: Path) -> Any:
     done = subprocess.run(
-        [sys.executable, "-P", Path(__file__).with_name("each_view.py"), folder],
+        [sys.executable, "-P", Path(__file__).with_name(script), *folders],
         env={**os.environ, **ENVIRONMENT},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def rows_of(table: str, random: Random) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from frame_views import CORPUS, each_view, made_corpus
+from frame_views import CORPUS, each_project, each_view, made_corpus
 
 from lockstep.adapters.python_views import with_python_views
 from lockstep.errors import NotSupported, ProjectError
@@ -134,10 +134,6 @@ def test_refusals(tmp_path: Path) -> None:
 
 WRONG_FILES = {
     "syntax": ("def (", "transformations/views.py:1:5: transformations/views.py can't be executed"),
-    "exits": (
-        "import sys\nsys.exit(3)",
-        "transformations/views.py:1:1: the project's Python code ended the process that ran it",
-    ),
     "raises": (
         f"{HEAD}@dp.materialized_view\ndef w():\n    one = {{}}\n    return one['key']\n",
         "transformations/views.py:11:1: the function of the view w ended with an error\n"
@@ -183,9 +179,32 @@ WRONG_FILES = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG_FILES)
-def test_files_that_declare_no_views_that_can_be(tmp_path: Path, name: str) -> None:
-    text, expected = WRONG_FILES[name]
+def test_files_that_declare_no_views_that_can_be(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in WRONG_FILES]
+    for folder, (text, _) in zip(folders, WRONG_FILES.values(), strict=True):
+        folder.mkdir()
+        project(folder, views=text)
+    said = dict(zip(WRONG_FILES, each_project(folders), strict=True))
+    for name, (_, expected) in WRONG_FILES.items():
+        kind, text = said[name]
+        assert text.startswith(expected), name
+        assert (kind == "NotSupported") == ("not supported" in expected), name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "import sys\nsys.exit(3)",
+            "transformations/views.py:1:1: the project's Python code ended the process that ran it",
+        ),
+        (
+            f"{HEAD}@dp.table\ndef w():\n    return spark.table('t')\n",
+            "transformations/views.py:8:1: the streaming table w is not supported",
+        ),
+    ],
+)
+def test_errors_come_out_of_the_process(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(ProjectError) as caught:
         with_python_views(project(tmp_path, views=text), {})
     assert str(caught.value).startswith(expected)
