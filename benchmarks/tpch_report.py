@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["plot", "table"]
+__all__ = ["load", "plot", "table"]
 
 Result = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By scale ('sf1'), by query ('q1'): seconds and ratio."""
+
+
+def load(path: Path) -> Result:
+    """What was measured, without what is said of the machine."""
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    return {key: value for key, value in saved.items() if key.startswith("sf")}
 
 
 def table(result: Result) -> str:
@@ -67,8 +73,7 @@ def plot(result: Result, path: Path) -> None:
 def main() -> None:
     """Print the table, write the plot."""
     here = Path(__file__).parent
-    saved = json.loads((here / "tpch.json").read_text(encoding="utf-8"))
-    result = {key: value for key, value in saved.items() if key.startswith("sf")}
+    result = load(here / "tpch.json")
     print(table(result))
     plot(result, here / "tpch.svg")
 

@@ -43,13 +43,7 @@ from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
-from lockstep_engine.ranges import (
-    Ranges,
-    delta_ranges,
-    measured,
-    state_ranges,
-    within,
-)
+from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
 
 __all__ = ["Before", "Evaluated", "evaluate_circuit"]
 
@@ -110,6 +104,7 @@ def evaluate_circuit(
     silent: Collection[str],
     before: Before,
     context: Context,
+    measures: Measures | None = None,
 ) -> Evaluated:
     """Build the frames of one interval.
 
@@ -117,10 +112,11 @@ def evaluate_circuit(
     `_step`), already kept where it is read twice. `silent` names sources whose delta is known to be
     empty: nothing is appended for what follows from such alone, and a join's other side does not
     look for partners. In a pipeline's first interval no source may be silent, as a global aggregate
-    has a row from the first interval on.
+    has a row from the first interval on. `measures` are those of the same deltas, where somebody has
+    begun to measure them.
     """
     by_ref = _by_ref(circuit)
-    building = _Building(by_ref, sources, before, context)
+    building = _Building(by_ref, sources, before, context, measures or Measures(sources))
     result = Evaluated()
     reads = _reads(circuit)
     for operator in circuit.operators:
@@ -164,6 +160,7 @@ class _Building:
     sources: Mapping[str, DataFrame]
     before: Before
     context: Context
+    measures: Measures
     deltas: dict[int, DataFrame] = field(default_factory=dict)
     silent: dict[int, Operator] = field(default_factory=dict)
     late: dict[str, Late] = field(default_factory=dict)
@@ -252,15 +249,15 @@ class _Building:
         return {name: one for name, one in found.items() if name in columns}
 
     def _ranges(self, ref: int) -> Ranges | None:
-        """The ranges of an operator's delta, None where it has no row. Sources are measured when they
-        are asked for, which takes a job each."""
+        """The ranges of an operator's delta, None where it has no row."""
         if ref in self.silent:
             return None
         if ref not in self.ranges:
             operator = self.operators[ref]
             if isinstance(operator.node, Scan):
-                delta = _scan(operator.node, self.sources)
-                self.ranges[ref] = measured(delta, operator.node.columns)
+                found = self.measures.of(operator.node.source).ranges
+                wanted = operator.node.columns
+                self.ranges[ref] = found and {n: r for n, r in found.items() if n in wanted}
             else:
                 below = tuple(map(self._ranges, operator.inputs))
                 self.ranges[ref] = delta_ranges(operator.node, below)

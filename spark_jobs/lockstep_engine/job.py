@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,6 +26,7 @@ from lockstep.threads import in_parallel
 from lockstep_engine.context import SMALL_RECORDS, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
+from lockstep_engine.ranges import Measures
 from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.step_log import STEP_LOG_COLUMNS, step_log
@@ -72,16 +74,18 @@ def run_interval(
             followed = _follow(spark, job, project, circuit, context, catalog, progress)
             kept.extend(frame for one in followed.values() for frame in one.kept)
             bad = _count_errors(job, project, decoded, progress)
-            context = _netted(context, job, followed)
-        with watch.part("build"):
             deltas = {name: one.delta for name, one in decoded.items()}
             deltas.update({name: one.delta for name, one in followed.items()})
+            measures = Measures(deltas)
+            context = _netted(context, job, followed, measures)
+        with watch.part("build"):
             evaluated = evaluate_circuit(
                 circuit,
                 deltas,
                 _silent(job, deltas),
                 _before(spark, job, project, state, catalog),
                 context,
+                measures,
             )
             kept.extend(evaluated.kept)
             frames = _frames(job, project, decoded, bad, evaluated)
@@ -115,8 +119,8 @@ def _before(
     return Before(
         lambda table: _read_trace(spark, job, table),
         lambda name, columns: read_before(spark, sources[name], columns, job.interval),
-        lambda table: state.total_records(table, job.base_tables[table]),
-        lambda name: records_before(sources[name], job.interval, catalog),
+        cache(lambda table: state.total_records(table, job.base_tables[table])),
+        cache(lambda name: records_before(sources[name], job.interval, catalog)),
     )
 
 
@@ -173,14 +177,16 @@ def _follow(
     return dict(zip((s.name for s in sources), in_parallel(follow, sources), strict=True))
 
 
-def _netted(context: Context, job: IntervalJob, followed: Mapping[str, Followed]) -> Context:
+def _netted(
+    context: Context, job: IntervalJob, followed: Mapping[str, Followed], measures: Measures
+) -> Context:
     """The context with netted changes counted: a file that was rewritten for one row has as many rows
-    as before, and what is broadcast or shuffled depends on it. The count also fills kept frames."""
-    netted = [one for one in followed.values() if one.is_netted]
+    as before, and what is broadcast or shuffled depends on it. This also fills kept frames."""
+    netted = {name: one.records for name, one in followed.items() if one.is_netted}
     if not netted:
         return context
-    counted = sum(in_parallel(lambda one: one.delta.count(), netted))
-    records = job.interval.records - sum(one.records for one in netted) + counted
+    counted = sum(found.rows for found in in_parallel(measures.of, netted))
+    records = job.interval.records - sum(netted.values()) + counted
     return replace(_context(context.spark, job, records), types=context.types)
 
 

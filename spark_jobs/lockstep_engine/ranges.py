@@ -39,7 +39,16 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep_engine.deltas import quoted
 
-__all__ = ["Range", "Ranges", "delta_ranges", "measured", "state_ranges", "within"]
+__all__ = [
+    "Measured",
+    "Measures",
+    "Range",
+    "Ranges",
+    "delta_ranges",
+    "measured",
+    "state_ranges",
+    "within",
+]
 
 _TO_NUMBER: Mapping[type[DataType], Callable[[Column], Column]] = {
     **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), lambda c: c.cast("bigint")),
@@ -71,19 +80,40 @@ Ranges = Mapping[str, Range]
 """By column; a column without one may hold anything."""
 
 
-def measured(delta: DataFrame, columns: Iterable[str]) -> Ranges | None:
-    """The ranges of those columns that have an order by whole numbers; None where there is no row."""
+@dataclass(frozen=True)
+class Measured:
+    """How many rows a delta has, and the ranges of its columns, None where it has no row."""
+
+    rows: int
+    ranges: Ranges | None
+
+
+class Measures:
+    """The deltas of sources, each measured by a job of its own when it is first asked for."""
+
+    def __init__(self, deltas: Mapping[str, DataFrame]) -> None:
+        self._deltas = deltas
+        self._known: dict[str, Measured] = {}
+
+    def of(self, source: str) -> Measured:
+        """May be asked for different sources in several threads."""
+        if source not in self._known:
+            self._known[source] = measured(self._deltas[source])
+        return self._known[source]
+
+
+def measured(delta: DataFrame) -> Measured:
+    """The ranges of those columns that have an order by whole numbers."""
     types = {field.name: field.dataType for field in delta.schema}
-    wanted = [name for name in columns if type(types[name]) in _TO_NUMBER]
+    wanted = [name for name, kind in types.items() if type(kind) in _TO_NUMBER]
     numbers = {name: _TO_NUMBER[type(types[name])](F.col(quoted(name))) for name in wanted}
     ends = [end(numbers[name]) for name in wanted for end in (F.min, F.max)]
     [found] = delta.agg(F.count(F.lit(1)), *ends).collect()
-    if not found[0]:
-        return None
     pairs = zip(wanted, found[1::2], found[2::2], strict=True)
-    return {
+    ranges = {
         name: _range(_class(types[name]), low, high) for name, low, high in pairs if low is not None
     }
+    return Measured(found[0], ranges if found[0] else None)
 
 
 def _range(kind: type[DataType], low: int, high: int) -> Range:

@@ -24,7 +24,15 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
-from lockstep_engine.ranges import Range, Ranges, delta_ranges, measured, state_ranges, within
+from lockstep_engine.ranges import (
+    Measured,
+    Range,
+    Ranges,
+    delta_ranges,
+    measured,
+    state_ranges,
+    within,
+)
 
 T, U, V = Scan("t", ("a", "b")), Scan("u", ("c", "d")), Scan("v", ("e", "f"))
 CHAIN = MultiwayJoin((T, U, V), (Equality("a", "c"), Equality("c", "e"), Equality("b", "f")))
@@ -96,7 +104,7 @@ def rows(days: list[int | None]) -> list[tuple[Any, ...]]:
 @pytest.mark.spark
 def test_state_within_a_change(spark: SparkSession) -> None:
     change = spark.createDataFrame(rows([10, None, 20]), COLUMNS)
-    found = measured(change, change.columns)
+    found = measured(change).ranges
     assert found is not None
     assert sorted(found) == ["d", "i", "n", "ts"]
     state = spark.createDataFrame(rows([1, 9, 10, 15, 20, 30, None]), COLUMNS)
@@ -111,9 +119,10 @@ def test_state_within_a_change(spark: SparkSession) -> None:
         "ts": [10, 15, 20, None],
     }
     ends = spark.createDataFrame([(-128, -(1 << 63)), (127, (1 << 63) - 1)], "n tinyint, i bigint")
-    everything = measured(ends, ends.columns)
+    everything = measured(ends).ranges
     assert everything is not None
     assert within(state, everything).count() == 7
     # A number says nothing of a text, though Spark compares them.
     assert within(state, {"s": found["n"], "x": found["n"]}).count() == 7
-    assert measured(change.limit(0), change.columns) is None
+    assert measured(change).rows == 3
+    assert measured(change.limit(0)) == Measured(0, None)

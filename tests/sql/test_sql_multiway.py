@@ -7,7 +7,7 @@ from sql_builders import project
 
 from lockstep.sql.explain import explain
 from lockstep.sql.incremental import build_circuit
-from lockstep.sql.plans.multiway import join_trees, path
+from lockstep.sql.plans.multiway import join_trees, path, routes
 from lockstep.sql.plans.nodes import (
     Equality,
     Expression,
@@ -137,6 +137,37 @@ def test_tables_that_are_equated_by_way_of_a_third_are_far() -> None:
     q5 = joined("k0 l1", "k1 k2", "l2 k3", "l0 l3", "l3 k4", "l4 k5")
     assert order(q5, 3) == [3, 2, 1, 0, 4, 5]
     assert order(q5, 5) == [5, 4, 3, 2, 1, 0]
+
+
+def test_what_has_not_changed_is_met_once() -> None:
+    # Orders and lineitem change; then customer, supplier, nation, region.
+    q5 = joined("k0 l1", "k1 k2", "l2 k3", "l0 l3", "l3 k4", "l4 k5")
+    found = routes(q5, [1, 2])
+    assert {n: [hop.input for hop in hops] for n, hops in found.meetings.items()} == {
+        1: [1, 2],
+        2: [2, 1],
+    }
+    assert [hop.input for hop in found.onward] == [0, 3, 4, 5]
+    # Both equalities with the supplier: its key, and the nation that it shares with the customer.
+    assert [len(hop.equalities) for hop in found.onward] == [1, 2, 1, 1]
+
+
+def test_what_stands_between_changes_is_met_by_each() -> None:
+    chain = joined("l0 k1", "l1 k2", "l2 k3", on=("l0 l2", "l0 l3"))
+    found = routes(chain, [0, 2])
+    assert {n: [hop.input for hop in hops] for n, hops in found.meetings.items()} == {
+        0: [0, 1, 2],
+        2: [2, 1, 0],
+    }
+    assert [[one.text for one in hop.conditions] for hop in found.meetings[2]] == [
+        [],
+        [],
+        ["`l0` < `l2`"],
+    ]
+    assert [(hop.input, len(hop.conditions)) for hop in found.onward] == [(3, 1)]
+    [alone] = routes(chain, [3]).meetings.values()
+    assert [hop.input for hop in alone] == [3]
+    assert [hop.input for hop in routes(chain, [3]).onward] == [2, 1, 0]
 
 
 def test_a_product_comes_last() -> None:

@@ -10,14 +10,14 @@ of the join is looked up, so none is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
-from lockstep.sql.plans.multiway import Hop, path
+from lockstep.sql.plans.multiway import Hop, Routes, path, routes
 from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Temporal, Weigh, Window
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, step_before
@@ -30,67 +30,75 @@ def join(
     operator: Operator, node: MultiwayJoin, inputs: Deltas, state: State, context: Context
 ) -> Evaluation:
     """The join's delta, and what its inputs add to their traces."""
-    terms = list(_terms(node, inputs, state, context))
-    if not terms:
-        raise ValueError("where no input has rows before the interval, all have a change in it")
     appends: dict[str, DataFrame] = {}
     for trace, delta, below in zip(operator.rows, inputs, node.inputs, strict=True):
         if trace is not None and delta is not None:
             retracts = not operator.append_only and may_retract(below)
             appends.setdefault(trace.table, _append(trace, delta, retracts))
-    return Evaluation(reduce(DataFrame.unionByName, terms), appends)
+    return Evaluation(_delta(node, inputs, state, context), appends)
 
 
-def _terms(
-    node: MultiwayJoin, inputs: Deltas, state: State, context: Context
-) -> Iterator[DataFrame]:
-    """For each input that changes: its change, with all that this meets."""
-    found = map(state.input, range(len(inputs)))
-    before = [None if rows is None else rows.select("*", step_before()) for rows in found]
-    for place, delta in enumerate(inputs):
-        earlier = [_all(*both) for both in zip(before[:place], inputs[:place], strict=True)]
-        sides = [*earlier, delta, *before[place + 1 :]]
-        if all(side is not None for side in sides):
-            # What is large is joined as people wrote it, which is what Spark would do.
-            hops = path(node, place if context.is_small else 0)
-            yield _combinations(node, hops, [side for side in sides if side is not None], context)
+def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -> DataFrame:
+    """The sum of the terms of the inputs that change."""
+    found = enumerate(map(state.input, range(len(inputs))))
+    before = {n: rows.select("*", step_before()) for n, rows in found if rows is not None}
+    changes = {n: delta for n, delta in enumerate(inputs) if delta is not None}
+    if context.is_small:
+        ways = routes(node, list(changes))
+    else:
+        # What is large is joined as people wrote it, which is what Spark would do.
+        ways = Routes(dict.fromkeys(changes, path(node, 0)), ())
+    terms = []
+    for place, hops in ways.meetings.items():
+        after = {
+            n: before[n].unionByName(delta) if n in before else delta
+            for n, delta in changes.items()
+            if n < place
+        }
+        sides = {**before, **after, place: changes[place]}
+        if all(hop.input in sides for hop in (*hops, *ways.onward)):
+            terms.append(_joined(None, hops, sides, context))
+    if not terms:
+        raise ValueError("where no input has rows before the interval, all have a change in it")
+    combinations = reduce(DataFrame.unionByName, terms)
+    return _weighted(node, _joined(combinations, ways.onward, before, context))
 
 
-def _all(before: DataFrame | None, delta: DataFrame | None) -> DataFrame | None:
-    if before is None or delta is None:
-        return delta if before is None else before
-    return before.unionByName(delta)
-
-
-def _combinations(
-    node: MultiwayJoin, hops: tuple[Hop, ...], sides: list[DataFrame], context: Context
+def _joined(
+    joined: DataFrame | None,
+    hops: Iterable[Hop],
+    sides: Mapping[int, DataFrame],
+    context: Context,
 ) -> DataFrame:
-    """The sides joined in the order of the hops, from the first."""
-    joined = _filtered(_numbered(sides, hops[0]), hops[0])
-    for hop in hops[1:]:
+    """The rows with those that they meet on the way; weights and steps have the number of their side."""
+    for hop in hops:
+        names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
+        more = sides[hop.input].withColumnsRenamed(names)
         # A change is small, and so is what it meets: it goes to where the rows lie.
-        few = F.broadcast(joined) if context.is_small else joined
-        more = _numbered(sides, hop)
-        if hop.equalities:
+        few = F.broadcast(joined) if joined is not None and context.is_small else joined
+        if few is None:
+            joined = _filtered(more, hop)
+        elif hop.equalities:
             on = [e.text for e in hop.equalities] + [f"({c.text})" for c in hop.conditions]
             joined = few.join(more, F.expr(" AND ".join(on)), "inner")
         else:
             joined = _filtered(few.crossJoin(more), hop)
-    places = range(len(sides))
+    assert joined is not None, "a way has a start"
+    return joined
+
+
+def _filtered(rows: DataFrame, hop: Hop) -> DataFrame:
+    return reduce(lambda some, one: some.where(one.text), hop.conditions, rows)
+
+
+def _weighted(node: MultiwayJoin, joined: DataFrame) -> DataFrame:
+    """A combination with its weight and the step from which all of it is there."""
+    places = range(len(node.inputs))
     return joined.select(
         *columns_of(node.columns),
         F.expr(" * ".join(f"{WEIGHT}_{place}" for place in places)).alias(WEIGHT),
         F.expr(f"greatest({', '.join(f'{STEP}_{place}' for place in places)})").alias(STEP),
     )
-
-
-def _numbered(sides: list[DataFrame], hop: Hop) -> DataFrame:
-    names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
-    return sides[hop.input].withColumnsRenamed(names)
-
-
-def _filtered(rows: DataFrame, hop: Hop) -> DataFrame:
-    return reduce(lambda some, one: some.where(one.text), hop.conditions, rows)
 
 
 def _append(trace: TraceSpec, delta: DataFrame, retracts: bool) -> DataFrame:

@@ -64,7 +64,8 @@ class _ReadFiles:
         path = change.file.file_path
         counted = deleted = _positions(files, change.deleted, path)
         if change.unless is not None:
-            counted = np.setdiff1d(_positions(files, change.unless, path), deleted)
+            unless = _positions(files, change.unless, path)
+            counted = np.setdiff1d(unless, deleted, assume_unique=True)
             if not len(counted):
                 return
         schema = self.metadata.schema().select(*self.names, case_sensitive=False)
@@ -91,7 +92,10 @@ class _ReadFiles:
 def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> _Positions:
     """The positions in the file at `path` that the delete files name, in order, each once."""
     found = [_read_delete_file(files, delete, path) for delete in deletes]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+    positions = np.concatenate([np.empty(0, np.int64), *found])
+    # A single file has them in order already, and may have many.
+    in_order = bool(np.all(positions[1:] > positions[:-1]))
+    return positions if in_order else np.unique(positions)
 
 
 def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> _Positions:

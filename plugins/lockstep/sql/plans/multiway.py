@@ -8,7 +8,7 @@ this a delta join.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockstep.sql.names import fresh_names
@@ -27,7 +27,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.plans.sharing import with_inputs
 
-__all__ = ["Hop", "join_trees", "path"]
+__all__ = ["Hop", "Routes", "join_trees", "path", "routes"]
 
 
 def join_trees(roots: Sequence[Node]) -> tuple[Node, ...]:
@@ -207,26 +207,62 @@ class Hop:
     conditions: tuple[Expression, ...]
 
 
+@dataclass(frozen=True)
+class Routes:
+    """How changed inputs meet all others: first one another, each on a way of its own (`meetings`, by
+    input) that ends at the same inputs; and from there on all of them the same way (`onward`)."""
+
+    meetings: Mapping[int, tuple[Hop, ...]]
+    onward: tuple[Hop, ...]
+
+
+def routes(node: MultiwayJoin, changed: Sequence[int]) -> Routes:
+    """The ways of some inputs. What has not changed is met once, by all that has, where it need not be
+    passed on the way from one change to another."""
+    first = _order(node, changed[0], changed)
+    core = first[: 1 + max(map(first.index, changed))]
+    meetings = {place: _hops(node, _order(node, place, changed, core)) for place in changed}
+    return Routes(meetings, _hops(node, first)[len(core) :])
+
+
 def path(node: MultiwayJoin, start: int) -> tuple[Hop, ...]:
-    """All inputs in an order in which rows of the input `start` can meet them; that is the first hop.
+    """All inputs in an order in which rows of the input `start` can meet them; that is the first hop."""
+    return _hops(node, _order(node, start))
 
-    An input that is equated with one that is joined comes before one that is not, and of several the
-    one that stands nearest to it in the query: people write tables beside those that they belong to,
-    and two that are only equated by way of a third (`c.nation = s.nation`) are far apart.
+
+def _order(
+    node: MultiwayJoin,
+    start: int,
+    preferred: Collection[int] = (),
+    among: Collection[int] | None = None,
+) -> list[int]:
+    """An input that is equated with one that is joined comes before one that is not, what is preferred
+    before what is not, and of several the one that stands nearest to it in the query: people write
+    tables beside those that they belong to, and two that are only equated by way of a third
+    (`c.nation = s.nation`) are far apart.
     """
-    hops = [Hop(start, (), _conditions(node, (), start))]
     joined = [start]
-    while len(joined) < len(node.inputs):
-        rest = [place for place in range(len(node.inputs)) if place not in joined]
-        place = min(rest, key=lambda one: _distance(node, joined, one))
-        hops.append(Hop(place, _equalities(node, joined, place), _conditions(node, joined, place)))
+    rest = {*(range(len(node.inputs)) if among is None else among)} - {start}
+    while rest:
+        place = min(rest, key=lambda one: _distance(node, joined, one, preferred))
         joined.append(place)
-    return tuple(hops)
+        rest.remove(place)
+    return joined
 
 
-def _distance(node: MultiwayJoin, joined: Sequence[int], place: int) -> tuple[bool, int, int]:
+def _hops(node: MultiwayJoin, order: Sequence[int]) -> tuple[Hop, ...]:
+    return tuple(
+        Hop(place, _equalities(node, order[:n], place), _conditions(node, order[:n], place))
+        for n, place in enumerate(order)
+    )
+
+
+def _distance(
+    node: MultiwayJoin, joined: Sequence[int], place: int, preferred: Collection[int]
+) -> tuple[bool, bool, int, int]:
     near = [one for one in joined if _equalities(node, [one], place)]
-    return not near, min(abs(one - place) for one in near or joined), place
+    steps = min(abs(one - place) for one in near or joined)
+    return not near, place not in preferred, steps, place
 
 
 def _equalities(node: MultiwayJoin, joined: Sequence[int], place: int) -> tuple[Equality, ...]:
