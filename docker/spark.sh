@@ -14,20 +14,20 @@ case "${1:-}" in
       --host "$host" --cores "${SPARK_CORES:-2}" --memory "${SPARK_MEMORY:-4g}" "$SPARK_MASTER"
     ;;
   connect)
+    text=$(python -c '
+from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER
+for setting in {**SERVER, "spark.driver.extraJavaOptions": JAVA_OPTIONS}.items():
+    print("--conf", "=".join(setting), sep="\n")
+')
+    mapfile -t settings <<<"$text"
     exec "$SPARK_HOME/bin/spark-submit" \
       --class org.apache.spark.sql.connect.service.SparkConnectServer --name lockstep \
       --master "$SPARK_MASTER" --driver-memory "${SPARK_DRIVER_MEMORY:-4g}" --jars "$jars" \
       --conf spark.driver.host="$host" \
       --conf spark.connect.grpc.binding.address=0.0.0.0 \
       --conf spark.connect.grpc.binding.port=15002 \
-      --conf spark.connect.execute.manager.detachedTimeout=4s \
-      --conf spark.connect.execute.manager.maintenanceInterval=1s \
-      --conf spark.connect.execute.reattachable.senderMaxStreamDuration=10s \
-      --conf spark.sql.extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions \
-      --conf spark.sql.session.timeZone=UTC \
-      --conf spark.sql.adaptive.enabled=false \
+      "${settings[@]}" \
       --conf spark.sql.shuffle.partitions="${SPARK_SHUFFLE_PARTITIONS:-4}" \
-      --conf spark.ui.showConsoleProgress=false \
       spark-internal
     ;;
   *)

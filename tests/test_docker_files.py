@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER
 from lockstep.adapters.settings import Settings
 
 FOLDER = Path(__file__).parents[1] / "docker"
@@ -67,3 +70,21 @@ def test_image_copies_what_exists_and_the_script_is_bash() -> None:
         for source in sources:
             assert (FOLDER.parent / source).exists(), line
     subprocess.run(["bash", "-n", FOLDER / "spark.sh"], check=True)
+
+
+def test_the_server_in_a_container_is_set_as_the_one_of_up(tmp_path: Path) -> None:
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    submit.chmod(0o755)
+    python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    found = subprocess.run(
+        ["bash", FOLDER / "spark.sh", "connect"],
+        env={**os.environ, "PATH": python, "SPARK_HOME": str(tmp_path), "SPARK_MASTER": "m"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    given = dict(found[n + 1].split("=", 1) for n, word in enumerate(found) if word == "--conf")
+    assert SERVER.items() <= given.items()
+    assert given["spark.driver.extraJavaOptions"] == JAVA_OPTIONS

@@ -25,6 +25,7 @@ __all__ = [
     "STEP",
     "WEIGHT",
     "absolute_steps",
+    "by_step",
     "columns_of",
     "consolidate",
     "merge_steps",
@@ -70,12 +71,16 @@ def step_before() -> Column:
 
 
 def absolute_steps(rows: DataFrame, first: int, last: int) -> DataFrame:
-    """The rows with the recorded step in place of the interval's own number for it.
+    """The rows with the recorded step in place of the interval's own number for it."""
+    return rows.withColumn(STEP, by_step(range(first, last + 1)))
+
+
+def by_step(values: Iterable[int]) -> Column:
+    """The value of the row's step, of one for each of the interval's.
 
     By look-up in an array, which generated code refers to and does not contain.
     """
-    recorded = F.lit(list(range(first, last + 1))).cast("array<bigint>")
-    return rows.withColumn(STEP, recorded[F.col(STEP)])
+    return F.lit(list(values)).cast("array<bigint>")[F.col(STEP)]
 
 
 def merge_steps(delta: DataFrame, columns: Iterable[str]) -> DataFrame:

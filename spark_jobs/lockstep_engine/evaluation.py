@@ -7,14 +7,14 @@ its outbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, sources_below
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
@@ -37,9 +37,9 @@ from lockstep_engine.deltas import (
     columns_of,
     consolidate,
     quoted,
-    step_before,
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
+from lockstep_engine.operators.linear import rows_before
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
@@ -265,39 +265,26 @@ class _Building:
 
     def _rows(self, operator: Operator, place: int) -> DataFrame | None:
         """The rows of an input before the interval, from followed tables, of which the changes of the
-        inputs can touch; None where it is the first, before which there was nothing.
-
-        What is linear gives for the rows of its inputs what it gives for their changes.
-        """
+        inputs can touch; None where it is the first, before which there was nothing."""
         if self.context.is_first:
             return None
         ref = operator.inputs[place]
         if ref not in self.rows:
-            self.rows[ref] = self._as_delta(ref).drop(STEP)
+            found = rows_before(self.operators, ref, self._leaf, evaluate, self.context)
+            assert found is not None, "each leaf has its rows"
+            self.rows[ref] = found
         rows, columns = self.rows[ref], self.operators[ref].node.columns
-        sizes = map(self.before.table_size, self._tables(ref))
+        sizes = map(self.before.table_size, sources_below(self.operators, ref))
         if max(sizes, default=0) < self.context.large_state:
             return rows
         return within(rows, self._touched(operator, place, columns))
 
-    def _tables(self, ref: int) -> Iterator[str]:
-        node = self.operators[ref].node
-        if isinstance(node, Scan):
-            yield node.source
-        for below in self.operators[ref].inputs:
-            yield from self._tables(below)
-
-    def _as_delta(self, ref: int) -> DataFrame:
-        operator = self.operators[ref]
-        match operator.node:
-            case Scan():
-                rows = self.before.table(operator.node.source, operator.node.columns)
-                return rows.select("*", step_before())
-            case Values():
-                return _rows_of(operator.node, self.context).select("*", step_before())
-            case _:
-                inputs = tuple(map(self._as_delta, operator.inputs))
-                return evaluate(operator, inputs, State(), self.context).delta
+    def _leaf(self, leaf: Operator) -> DataFrame:
+        """What a followed table had, and what stands in the query."""
+        if isinstance(leaf.node, Scan):
+            return self.before.table(leaf.node.source, leaf.node.columns)
+        assert isinstance(leaf.node, Values), "nothing else is without inputs"
+        return _rows_of(leaf.node, self.context)
 
     def _of_recursion(self, operator: Operator) -> Evaluation:
         """A recursion is told which of the relations beside it have no change, and of those in followed

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,26 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lockstep.sql.circuit import Circuit, Cost, Operator, OutboxSpec, Past, TraceKind, TraceSpec
+from lockstep.errors import Position
+from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
+from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
-from lockstep.sql.plans.final import window_end
-from lockstep.sql.plans.multiway import join_trees
-from lockstep.sql.plans.nodes import (
-    Aggregate,
-    Filter,
-    MultiwayJoin,
-    Node,
-    Project,
-    Recursive,
-    Scan,
-    Temporal,
-    UnionAll,
-    Upsert,
-    Values,
-    Watermark,
-    Weigh,
-    Window,
-)
+from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
 from lockstep_engine.context import LARGE_STATE, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
@@ -42,6 +26,7 @@ from lockstep_engine.operators.merging import merge_trace, without_past
 
 Interval = tuple[int, int]
 
+AT = Position("law.sql")
 START = datetime(2024, 1, 1, tzinfo=UTC)
 _SECONDS = (-30.0, -22.0, -14.0, -9.0, -5.0, -3.0, -3.0, -2.0, 0.0, 0.0, 3.5, 6.0)
 
@@ -52,124 +37,40 @@ def time_of(step: int) -> datetime:
     return START + timedelta(seconds=_SECONDS[step - beyond] + 10 * beyond)
 
 
-def operators_of(
-    plan: Node,
-    append_only: frozenset[str],
-    tables: frozenset[str] = frozenset(),
-    within: str = "",
-) -> list[Operator]:
-    """The plan's operators, inputs first, equal ones once; `append_only` names such sources, `tables`
-    those whose rows before an interval can be read."""
-    found: dict[Node, Operator] = {}
-
-    def visit(node: Node) -> Operator:
-        if node not in found:
-            inputs = [visit(below) for below in node.inputs]
-            ref = len(found)
-            keeps = all(one.append_only for one in inputs)
-            if isinstance(node, Scan):
-                keeps = node.source in append_only
-            traces = _traces(node, f"{within}{ref}", keeps)
-            ended = window_end(node) if isinstance(node, Aggregate) else None
-            if ended is not None:
-                marks = [(found[one].traces[0].table, one) for one in ended[1]]
-                past = Past(ended[0].text, tuple((table, one.delay) for table, one in marks))
-                traces = tuple(replace(trace, past=past) for trace in traces)
-            rows = _rows_of(node, f"{within}{ref}", inputs, tables)
-            traces += tuple(trace for trace in rows if trace is not None)
-            body = _body(node, f"{within}{ref}_", inputs, tables)
-            traces += tuple(dict.fromkeys(trace for one in body for trace in one.traces))
-            if isinstance(node, Aggregate):
-                keeps = keeps and not node.aggregates
-            if isinstance(node, Temporal):
-                keeps = keeps and node.enters
-            if isinstance(node, Weigh | Window | Upsert | Recursive):
-                keeps = False
-            refs = tuple(one.ref for one in inputs)
-            found[node] = Operator(ref, node, refs, traces, keeps, Cost.CHANGE, 1, rows, body)
-        return found[node]
-
-    visit(plan)
-    return list(found.values())
-
-
-def _body(
-    node: Node, within: str, inputs: Sequence[Operator], tables: frozenset[str]
-) -> tuple[Operator, ...]:
-    """The operators of a recursion's step, over leaves for what is beside it."""
-    if not isinstance(node, Recursive):
-        return ()
-    beside = {f"beside {n}": one for n, one in enumerate(inputs[1:])}
-    keeping = frozenset(leaf for leaf, one in beside.items() if one.append_only)
-    known = frozenset(leaf for leaf, one in beside.items() if _is_in(tables, one.node))
-    return tuple(operators_of(*join_trees([node.step]), keeping, known, within))
-
-
-def _traces(node: Node, ref: str, keeps: bool) -> tuple[TraceSpec, ...]:
-    match node:
-        case Aggregate():
-            traces = [TraceSpec(f"trace_{ref}", TraceKind.ACCUMULATORS, node.keys, ())]
-            if not keeps:
-                arguments = dict.fromkeys(
-                    call.argument for call in node.aggregates if call.function.is_extreme
-                )
-                traces += [
-                    TraceSpec(f"trace_{ref}_{place}", TraceKind.VALUES, node.keys, (str(argument),))
-                    for place, argument in enumerate(arguments)
-                ]
-            return tuple(traces)
-        case Temporal():
-            rest = tuple(name for name in node.columns if name != node.column)
-            return (TraceSpec(f"trace_{ref}", TraceKind.ROWS, (node.column,), rest),)
-        case Watermark():
-            return (TraceSpec(f"trace_{ref}", TraceKind.ACCUMULATORS, (), ()),)
-        case Upsert():
-            return (_rows(f"trace_{ref}", node.columns, node.keys),)
-        case _:
-            return ()
-
-
-def _rows(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> TraceSpec:
-    key = tuple(dict.fromkeys(key))
-    rest = tuple(name for name in dict.fromkeys(columns) if name not in key)
-    return TraceSpec(table, TraceKind.ROWS, key, rest)
-
-
-def _rows_of(
-    node: Node, ref: str, inputs: Sequence[Operator], tables: frozenset[str]
-) -> tuple[TraceSpec | None, ...]:
-    """The traces of the rows that a node looks up; those of `tables` are known."""
-    match node:
-        case MultiwayJoin():
-            equated = {name for e in node.equalities for name in (e.left, e.right)}
-            wanted = [(tuple(n for n in i.columns if n in equated), i.columns) for i in node.inputs]
-        case Aggregate() if node.collected:
-            read = tuple(name for call in node.collected for name in call.references)
-            wanted = [(node.keys, read)]
-        case Window():
-            wanted = [(node.partition, node.input.columns)]
-        case _:
-            wanted = []
-    return tuple(
-        None if _is_in(tables, below.node) else _rows(f"trace_{ref}_rows_{place}", columns, key)
-        for place, ((key, columns), below) in enumerate(zip(wanted, inputs, strict=False))
-    )
-
-
-def _is_in(tables: frozenset[str], node: Node) -> bool:
-    """Whether the rows of a node are those of tables, or stand in the query."""
-    if isinstance(node, Scan):
-        return node.source in tables
-    is_linear = isinstance(node, Values | Project | Filter | Weigh | UnionAll)
-    return is_linear and all(_is_in(tables, below) for below in node.inputs)
-
-
 def circuit_of(
     plan: Node, append_only: frozenset[str], tables: frozenset[str] = frozenset()
 ) -> Circuit:
-    """A circuit with the plan as its only view, `root`."""
-    operators = operators_of(*join_trees([expand(plan)]), append_only, tables)
-    return Circuit(tuple(operators), (OutboxSpec("root", operators[-1].ref, plan.columns),))
+    """A circuit with the plan as its only view, `root`; `append_only` names such sources, `tables` those
+    whose rows before an interval can be read."""
+    expanded = expand(plan)
+    columns: dict[str, dict[str, SourceColumn]] = {}
+    for scan in _scans(expanded):
+        for name in scan.columns:
+            # Of some type: a frame says by itself of which its columns are.
+            columns.setdefault(scan.source, {})[name] = SourceColumn(name, "STRING")
+    sources = tuple(
+        _source(name, tuple(found.values()), name in append_only, name in tables)
+        for name, found in columns.items()
+    )
+    view = View("root", expanded, plan.columns, True, "", AT)
+    return build_circuit(Project("law", "lake", "law", {}, sources, (view,), ()))
+
+
+def _scans(node: Node) -> Iterator[Scan]:
+    if isinstance(node, Scan):
+        yield node
+    for below in node.inputs:
+        yield from _scans(below)
+
+
+def _source(
+    name: str, columns: tuple[SourceColumn, ...], append_only: bool, is_table: bool
+) -> SourceTable:
+    if is_table:
+        options = {"table": f"lake.law.{name}", "append_only": str(append_only).lower()}
+    else:
+        options = {"subscribe": name, "format": "json" if append_only else "debezium"}
+    return SourceTable(name, columns, "iceberg" if is_table else "kafka", options, AT)
 
 
 class Runner:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from intervals import Interval, Runner, changes_of, circuit_of, operators_of, up_to
+from intervals import Interval, Runner, changes_of, circuit_of, up_to
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -289,7 +289,7 @@ def test_sum_of_a_date_is_refused(spark: SparkSession) -> None:
 
 def test_a_scan_is_not_evaluated(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="the driver reads"):
-        evaluate(operators_of(TABLE, frozenset())[0], (), State(), Context(spark, 1, 2))
+        evaluate(circuit_of(TABLE, frozenset()).operators[0], (), State(), Context(spark, 1, 2))
 
 
 DELTA_TYPES = {"k": "string", "g": "double", "_weight": "bigint", "_step": "bigint"}
@@ -325,7 +325,7 @@ def test_a_kept_delta_is_recognised(
 ) -> None:
     """Spark finds a kept frame by its plan: one that is never equal to itself is computed again."""
     plan = Aggregate(TABLE, ("k",), calls("count", "sum x", "avg f", "max y", "min ts"))
-    operator = operators_of(plan, frozenset())[-1]
+    operator = circuit_of(plan, frozenset()).operators[-1]
     everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
     evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES), 2))
@@ -342,7 +342,7 @@ def test_intervals_of_other_steps_run_the_same_code(
 ) -> None:
     """A recorded step that stood in the generated Java would have it compiled anew each interval."""
     plan = Aggregate(TABLE, ("k",), calls("count", "sum x", "max y"))
-    operator = operators_of(plan, frozenset())[-1]
+    operator = circuit_of(plan, frozenset()).operators[-1]
     everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
 

@@ -6,12 +6,12 @@ are one operator. Operators stand in the order in which they can be evaluated: i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from lockstep.errors import Position
-from lockstep.sql.plans.nodes import Node, Temporal
+from lockstep.sql.plans.nodes import Node, Scan, Temporal
 
 __all__ = [
     "MADE_SUFFIX",
@@ -29,6 +29,7 @@ __all__ = [
     "TraceKind",
     "TraceSpec",
     "View",
+    "sources_below",
 ]
 
 
@@ -212,6 +213,17 @@ class Operator:
     uses: int
     rows: tuple[TraceSpec | None, ...] = ()
     body: tuple[Operator, ...] = ()
+
+
+def sources_below(
+    operators: Mapping[int, Operator] | Sequence[Operator], ref: int
+) -> Iterator[str]:
+    """The sources that an operator's rows come from, one as often as it is read."""
+    node = operators[ref].node
+    if isinstance(node, Scan):
+        yield node.source
+    for below in operators[ref].inputs:
+        yield from sources_below(operators, below)
 
 
 @dataclass(frozen=True)

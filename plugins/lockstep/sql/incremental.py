@@ -28,6 +28,7 @@ from lockstep.sql.circuit import (
     TraceSpec,
 )
 from lockstep.sql.plans.final import window_end
+from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     BEFORE,
@@ -167,7 +168,7 @@ class _Builder:
 
         leaves = {BEFORE: leaf(ref, node.step.columns)}
         for place, below in enumerate(self.inputs[ref][1:]):
-            leaves[f"beside {place}"] = leaf(below, self.nodes[below].columns)
+            leaves[leaf_beside(place)] = leaf(below, self.nodes[below].columns)
         inner = _Builder(self._sources, leaves)
         return inner.operators([inner.add(_joined_step(node))])
 

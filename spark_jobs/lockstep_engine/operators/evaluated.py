@@ -1,13 +1,16 @@
-"""What evaluating an operator gives."""
+"""What evaluating an operator takes and gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Deltas", "Evaluation", "State"]
+from lockstep.sql.circuit import Operator
+from lockstep_engine.context import Context
+
+__all__ = ["Deltas", "Evaluate", "Evaluation", "State"]
 
 Deltas = tuple["DataFrame | None", ...]
 """The deltas of an operator's inputs, None for one that is known to be empty."""
@@ -40,3 +43,7 @@ class Evaluation:
 
     delta: DataFrame
     appends: Mapping[str, DataFrame] = field(default_factory=dict)
+
+
+Evaluate = Callable[[Operator, Deltas, State, Context], Evaluation]
+"""`operators.evaluate`, for operators that have others in them."""

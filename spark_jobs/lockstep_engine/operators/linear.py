@@ -6,15 +6,19 @@ weight and its step. An expression that looked at other rows, or at a clock, wou
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Filter, Generate, Project, TimeWindow, Weigh
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted, step_before
+from lockstep_engine.operators.evaluated import Evaluate, State
 
-__all__ = ["add_window", "filter_rows", "generate", "project", "union_all", "weigh"]
+__all__ = ["add_window", "filter_rows", "generate", "project", "rows_before", "union_all", "weigh"]
 
 
 def project(node: Project, delta: DataFrame) -> DataFrame:
@@ -52,3 +56,22 @@ def weigh(node: Weigh, delta: DataFrame) -> DataFrame:
 def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:
     """All rows of all inputs, by position; Spark widens types that differ."""
     return reduce(DataFrame.union, deltas)
+
+
+def rows_before(
+    operators: Mapping[int, Operator] | Sequence[Operator],
+    ref: int,
+    leaf: Callable[[Operator], DataFrame | None],
+    evaluate: Evaluate,
+    context: Context,
+) -> DataFrame | None:
+    """The rows that a relation had before the interval, with their `_weight`, from those of its leaves;
+    None where one of these had none. What is linear gives for rows what it gives for changes."""
+    operator = operators[ref]
+    if not operator.inputs:
+        return leaf(operator)
+    found = [rows_before(operators, one, leaf, evaluate, context) for one in operator.inputs]
+    inputs = tuple(rows.select("*", step_before()) for rows in found if rows is not None)
+    if len(inputs) < len(found):
+        return None
+    return evaluate(operator, inputs, State(), context).delta.drop(STEP)

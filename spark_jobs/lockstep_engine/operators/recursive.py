@@ -17,7 +17,7 @@ once, and a level is judged to be empty, or beyond the limit, at the end of each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -25,16 +25,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.errors import WrongUse
-from lockstep.sql.circuit import Operator
+from lockstep.sql.circuit import Operator, sources_below
+from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.nodes import BEFORE, LEVEL, MultiwayJoin, Recursive, Scan, UnionAll
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, step_before
-from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate
+from lockstep_engine.operators.evaluated import Deltas, Evaluate, Evaluation, State
+from lockstep_engine.operators.linear import rows_before
 
-__all__ = ["Evaluate", "beside_in_tables", "recursive"]
+__all__ = ["beside_in_tables", "recursive"]
 
-Evaluate = Callable[[Operator, Deltas, State, Context], Evaluation]
 Traces = Mapping[str, DataFrame | None]
 
 
@@ -55,8 +56,8 @@ def recursive(
     anchor, *beside = inputs
     assert anchor is not None, "its types count"
     columns = (*node.columns, LEVEL)
-    given = {f"beside {n}": _computed(one) for n, one in enumerate(beside)}
-    rows_before = {f"beside {n}": rows for n, rows in enumerate(state.rows[1:])}
+    given = {leaf_beside(n): _computed(one) for n, one in enumerate(beside)}
+    rows_before = {leaf_beside(n): rows for n, rows in enumerate(state.rows[1:])}
     step = _Step(operator.body, given, rows_before, context, evaluate)
     level_of = F.lit(0).cast("bigint").alias(LEVEL)
     first = anchor.select(*columns_of(node.columns), level_of, *columns_of([WEIGHT, STEP]))
@@ -118,22 +119,18 @@ class _Step:
 
     def _state(self, operator: Operator, traces: Traces) -> State:
         rows = (
-            self._before(ref) if trace is None else traces.get(trace.table)
+            rows_before(self.operators, ref, self._leaf, self.evaluate, self.context)
+            if trace is None
+            else traces.get(trace.table)
             for ref, trace in zip(operator.inputs, operator.rows, strict=False)
         )
         return State(tuple(rows))
 
-    def _before(self, ref: int) -> DataFrame | None:
-        """The rows of a relation that is linear over followed tables, before the interval."""
-        one = self.operators[ref]
-        if isinstance(one.node, Scan):
-            rows = self.rows[one.node.source]
-            return None if rows is None else rows.select(*columns_of([*one.node.columns, WEIGHT]))
-        below = [self._before(below) for below in one.inputs]
-        inputs = tuple(rows.select("*", step_before()) for rows in below if rows is not None)
-        if len(inputs) < len(below):
-            return None
-        return self.evaluate(one, inputs, State(), self.context).delta.drop(STEP)
+    def _leaf(self, leaf: Operator) -> DataFrame | None:
+        """The rows of a relation beside the recursion before the interval."""
+        assert isinstance(leaf.node, Scan), "what reads nothing stands beside"
+        rows = self.rows[leaf.node.source]
+        return None if rows is None else rows.select(*columns_of([*leaf.node.columns, WEIGHT]))
 
     def without_levels(self, traces: Traces) -> Traces:
         """The traces of what does not read the level before: the others are of no level in hand."""
@@ -146,20 +143,14 @@ class _Step:
 def beside_in_tables(operator: Operator) -> frozenset[int]:
     """The numbers of those relations beside a recursion whose rows its step reads in followed tables."""
 
-    def leaves(ref: int) -> Iterator[str]:
-        node = operator.body[ref].node
-        if isinstance(node, Scan):
-            yield node.source
-        for below in operator.body[ref].inputs:
-            yield from leaves(below)
-
-    return frozenset(
-        int(source.removeprefix("beside "))
+    read = {
+        source
         for one in operator.body
         for ref, trace in zip(one.inputs, one.rows, strict=False)
         if trace is None
-        for source in leaves(ref)
-    )
+        for source in sources_below(operator.body, ref)
+    }
+    return frozenset(n for n in range(len(operator.inputs) - 1) if leaf_beside(n) in read)
 
 
 def _has_change(operator: Operator, inputs: Deltas, state: State) -> bool:

@@ -75,7 +75,7 @@ def temporal(
         waiting.append(due.withColumn(WEIGHT, F.expr(f"-{WEIGHT}")))
     if not emitted:
         raise ValueError("an empty delta needs the rows that wait")
-    order = tuple(dict.fromkeys((*trace.key, *trace.columns)))
+    order = trace.row
     appended = union([rows.select(*columns_of([*order, WEIGHT])) for rows in waiting])
     return Evaluation(
         union(emitted), {trace.table: merge_steps(appended, order) if retracts else appended}

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Watermark
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, quoted, union
+from lockstep_engine.deltas import STEP, by_step, quoted, union
 from lockstep_engine.operators.evaluated import Evaluation, State
 
 __all__ = ["UNKNOWN", "Late", "Progress", "greatest_seen", "standing", "watermark"]
@@ -59,10 +59,8 @@ def watermark(
     progress = _progress(node, before, seen, len(context.times))
     marks = (progress.before, *progress.after[:-1])
     is_any = any(least < marks[step] for step, (least, _) in seen.items())
-    numbers = f"array({', '.join(f'{mark}L' for mark in marks)})"
-    late = F.expr(
-        f"coalesce({quoted(node.column)} < timestamp_micros(get({numbers}, CAST({STEP} AS INT))), false)"
-    )
+    is_before = F.col(quoted(node.column)) < F.timestamp_micros(by_step(marks))
+    late = F.coalesce(is_before, F.lit(False))
     greatest = max((value for _, value in seen.values()), default=None)
     raises = greatest is not None and (before is None or greatest > before)
     appended = context.spark.createDataFrame([(greatest,)] if raises else [], f"{_GREATEST} bigint")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval, TopicSlice
@@ -20,7 +21,7 @@ from lockstep.errors import LockstepError, WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import SMALL_RECORDS, Context
-from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
 from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
 from lockstep_engine.sources.formats import record_reader, schema_columns
@@ -204,10 +205,7 @@ def _timed(source: SourceTable, records: DataFrame, context: Context) -> DataFra
     """The records with the times of their steps, where a column shows them."""
     if "step_time" not in layout_of(source).metadata.values():
         return records
-    times = f"array({', '.join(f'{time}L' for time in context.times)})"
-    return records.selectExpr(
-        "*", f"timestamp_micros(get({times}, CAST({STEP} AS INT))) AS {_TIME}"
-    )
+    return records.withColumn(_TIME, F.timestamp_micros(by_step(context.times)))
 
 
 def _raw_columns(source: SourceTable) -> list[str]:

@@ -17,7 +17,15 @@ from lockstep.adapters.embedded.ports import HOST, listens
 from lockstep.adapters.embedded.process import Process
 from lockstep.errors import WrongUse
 
-__all__ = ["STOP_SECONDS", "ConnectOptions", "answers", "start", "wait_ready"]
+__all__ = [
+    "JAVA_OPTIONS",
+    "SERVER",
+    "STOP_SECONDS",
+    "ConnectOptions",
+    "answers",
+    "start",
+    "wait_ready",
+]
 
 NAME = "the Spark Connect server"
 LOG_CONFIGURATION = Path(__file__).with_name("connect_log4j2.properties")
@@ -64,6 +72,17 @@ BOUNDED_MEMORY: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "50",
     "spark.connect.ui.retainedSessions": "50",
     "spark.connect.ui.retainedStatements": "50",
+}
+
+# Of every server, wherever it runs: `docker/spark.sh` starts one with these, too.
+SERVER: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.ui.showConsoleProgress": "false",
+    **SMALL_INTERVALS,
+    **ORPHANS_END,
+    **KEPT_SESSIONS,
+    **BOUNDED_MEMORY,
 }
 
 # AnalyzePlan(spark_version) is the cheapest call that goes through the whole server. Its message
@@ -146,14 +165,8 @@ def _command(
         "spark.ui.enabled": "true" if options.ui_port else "false",
         "spark.ui.port": str(options.ui_port or 4040),
         "spark.port.maxRetries": "0",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        **SMALL_INTERVALS,
-        **ORPHANS_END,
-        **KEPT_SESSIONS,
-        **BOUNDED_MEMORY,
+        **SERVER,
         **options.conf,
     }
     return [

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.reading.clocks import bounds_of, clock_text
+from lockstep.sql.reading.comparisons import SIGNS
 from lockstep.sql.reading.syntax import SourceText, without_parentheses
 
 __all__ = [
@@ -129,14 +130,11 @@ def equality(expression: Expression) -> tuple[Expression, Expression, bool] | No
     return left, right, type(node) is exp.NullSafeEQ
 
 
-_SIGNS = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
-
-
 @lru_cache(maxsize=4096)
 def comparison(expression: Expression) -> tuple[Expression, str, Expression] | None:
     """The sides and the sign of `a < b`, `a <= b`, `a > b`, `a >= b`; None for anything else."""
     source, node = _parsed(expression)
-    sign = _SIGNS.get(type(node))
+    sign = SIGNS.get(type(node))
     if sign is None:
         return None
     left, right = (

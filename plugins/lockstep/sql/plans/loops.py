@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lockstep.sql.plans.nodes import Node
 
-__all__ = ["BEFORE", "LEVEL", "Recursive"]
+__all__ = ["BEFORE", "LEVEL", "Recursive", "leaf_beside"]
 
 BEFORE, LEVEL = "the level before", "_level"
 """What the step of a Recursive reads of itself: a leaf, and its column that counts from 0."""
+
+
+def leaf_beside(place: int) -> str:
+    """The leaf in a step that stands for the relation of that number beside the recursion."""
+    return f"beside {place}"
 
 
 @dataclass(frozen=True)
 class Recursive:
     """WITH RECURSIVE: the rows of `anchor` are level 0, what `step` makes of a level is the next one.
 
-    `step` is a plan of its own, over the leaves BEFORE and `beside 0`, `beside 1`, …, which stand for
-    the rows of one level and for the relations `beside`; it has the columns of `anchor` and LEVEL.
-    `plans.recursion` builds it. Rows at level `limit` are an error, which says `name`.
+    `step` is a plan of its own, over the leaves BEFORE and `leaf_beside(0)`, `leaf_beside(1)`, …, which
+    stand for the rows of one level and for the relations `beside`; it has the columns of `anchor` and
+    LEVEL. `plans.recursion` builds it. Rows at level `limit` are an error, which says `name`.
     """
 
     anchor: Node

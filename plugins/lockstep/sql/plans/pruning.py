@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lockstep.sql.plans.columns import only
+from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.nodes import (
     BEFORE,
     LEVEL,
@@ -140,8 +141,8 @@ def _pruned_recursive(node: Recursive, wanted: tuple[str, ...]) -> Recursive:
         if read <= needed:
             break
         needed |= read
-    beside = (
-        _exactly(below, read_columns((step,), f"beside {place}"))
+    others = (
+        _exactly(below, read_columns((step,), leaf_beside(place)))
         for place, below in enumerate(node.beside)
     )
-    return replace(node, anchor=_exactly(node.anchor, columns), beside=tuple(beside), step=step)
+    return replace(node, anchor=_exactly(node.anchor, columns), beside=tuple(others), step=step)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.expressions import reads_clock
+from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.nodes import (
     BEFORE,
     LEVEL,
@@ -82,7 +83,7 @@ class _Cut:
         if _reads(node, self._leaf):
             return with_inputs(node, tuple(map(self.at, node.inputs)))
         names = {known: name for name, known in self.beside.items()}
-        name = names.get(node, f"beside {len(names)}")
+        name = names.get(node, leaf_beside(len(names)))
         self.beside[name] = node
         return Scan(name, node.columns)
 

@@ -32,11 +32,11 @@ from lockstep.sql.plans.nodes import (
     WindowCall,
 )
 from lockstep.sql.queries.functions import refuse
+from lockstep.sql.reading.comparisons import MIRRORED
 from lockstep.sql.reading.syntax import SourceText
 
 __all__ = ["asof_join"]
 
-_MIRRORED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
 _UNTIL = {">=": "<", ">": "<=", "<=": ">", "<": ">="}
 """How a time compares with that of the next right row, where it compares so with this one's."""
 
@@ -102,7 +102,7 @@ def _nearest(
             compared is not None
             and (sides := _sided(compared[0], compared[2], left, right)) is not None
         ):
-            sign = _MIRRORED[compared[1]] if sides[2] else compared[1]
+            sign = MIRRORED[compared[1]] if sides[2] else compared[1]
             times.append((sides[0], sign, sides[1]))
         else:
             raise _refused(source, at, "by more than equalities and one comparison of both sides")

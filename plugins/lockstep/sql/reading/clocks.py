@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
 from lockstep.sql.reading.syntax import children, without_parentheses
 
 __all__ = ["Bounded", "bounds_of", "clock_text", "clocks_in", "has_months", "is_bound"]
@@ -22,9 +23,6 @@ Bounded = tuple[Any, str, Any]
 
 _TIMES = frozenset({"now", "current_timestamp"})
 _DATES = frozenset({"current_date", "curdate"})
-_COMPARISONS = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
-_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
-"""What a comparison is with the sides in each other's place."""
 _KEEP_ORDER = frozenset(
     {
         *("date", "to_date", "timestamp", "to_timestamp", "unix_date", "unix_timestamp"),
@@ -95,8 +93,8 @@ def bounds_of(node: Any) -> list[Bounded] | None:
     if isinstance(node, exp.Between):
         low, high = node.args["low"], node.args["high"]
         parts = [(">=", node.this, low), ("<=", node.this, high)]
-    elif type(node) in _COMPARISONS:
-        parts = [(_COMPARISONS[type(node)], node.this, node.expression)]
+    elif type(node) in SIGNS:
+        parts = [(SIGNS[type(node)], node.this, node.expression)]
     else:
         return None
     found: list[Bounded] = []
@@ -105,7 +103,7 @@ def bounds_of(node: Any) -> list[Bounded] | None:
         value, bound = (right, left) if is_turned else (left, right)
         if any(clocks_in(value)) or not is_bound(bound):
             return None
-        found.append((value, _TURNED[sign] if is_turned else sign, bound))
+        found.append((value, MIRRORED[sign] if is_turned else sign, bound))
     return found
 
 
