@@ -176,12 +176,12 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
             text = f"SELECT * FROM (VALUES {rows}) AS w ({', '.join(map(q, node.columns))})"
         case Window():
             by = f"PARTITION BY {', '.join(map(q, node.partition))} " if node.partition else ""
-            values = (
-                f"{d.expression(c.function)} OVER ({by}{c.over.replace('`', q('').strip()[0])}) "
-                f"AS {q(c.name)}"
-                for c in node.calls
-            )
-            text = f"SELECT *, {', '.join(values)} FROM {inputs[0]}"
+            text = f"SELECT * FROM {inputs[0]}"
+            for c in node.calls:
+                # one at a time, as a call may read the one before it
+                over = by + c.over.replace("`", q("").strip()[0])
+                value = f"{d.expression(c.function)} OVER ({over}) AS {q(c.name)}"
+                text = f"SELECT *, {value} FROM ({text})"
         case Generate() | Weigh():
             raise NotImplementedError("DuckDB and Spark have no one text for these")
         case Aggregate():

@@ -74,6 +74,12 @@ QUERIES = {
     "WHERE a > 0",
     "window, filtered": "SELECT s, a FROM (SELECT a, b, window(ts, '10 seconds').start AS s FROM "
     "t) WHERE b > 1",
+    "sessions": "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM t "
+    "WHERE b > 0 GROUP BY session_window(ts, '4 seconds')",
+    "sessions of keys": "SELECT x.a, upper(c) AS k, session_window(x.ts, '3 seconds').end AS e, sum(b) "
+    "AS s FROM t AS x GROUP BY 1, session_window(x.ts, '3 seconds'), k HAVING sum(b) > 1",
+    "session as a struct": "SELECT a, session_window, max(b) AS m FROM (SELECT a, b, ts FROM t) q "
+    "GROUP BY a, session_window(ts, '2 seconds')",
     "window with an offset": "SELECT window.start AS s, count(*) AS n FROM t "
     "GROUP BY window(ts, '10 seconds', '5 seconds', '3 seconds')",
     "filter on a key": "SELECT * FROM (SELECT a, count(*) AS n FROM t GROUP BY a) WHERE a > 1 AND n > 1",

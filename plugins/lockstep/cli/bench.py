@@ -45,6 +45,7 @@ QUERIES: Mapping[str, tuple[str, ...]] = {
     "q8": ("person", "auction"),
     "q9": ("auction", "bid"),
     "q10": ("bid",),
+    "q11": ("bid",),
     "q12": ("bid",),
     "q13": ("bid",),
     "q14": ("bid",),

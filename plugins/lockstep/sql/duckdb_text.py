@@ -13,19 +13,16 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 
 from lockstep.sql.circuit import Project, View
+from lockstep.sql.duckdb_windows import unfold_windows
 from lockstep.sql.plans.nodes import Filter, Generate, Node, Temporal, UnionAll, Watermark, Window
 from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.reading.clocks import clock_text
-from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep.sql.reading.syntax import parse_spark
 
 __all__ = ["DuckDbView", "duckdb_statements", "to_duckdb"]
-
-_WINDOW = "_lockstep_window"
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def _translate(tree: Any, columns: tuple[str, ...], over: str = "") -> str:
             test = exp.and_(*(part.is_(exp.null()).not_() for part in parts))
             count.replace(exp.Count(this=exp.case().when(test, exp.Literal.number(1))))
     for select in list(tree.find_all(exp.Select)):
-        _unfold_window(select, over)
+        unfold_windows(select, over)
     return str(tree.sql(dialect="duckdb", identify=True))
 
 
@@ -140,59 +137,3 @@ def _name_star(tree: Any, columns: tuple[str, ...]) -> None:
         return
     if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
         tree.set("expressions", [exp.column(name) for name in columns])
-
-
-def _window_calls(select: Any) -> list[Any]:
-    """The calls of window() that belong to this SELECT itself, not to one inside it."""
-    return [
-        call
-        for call in select.find_all(exp.Anonymous)
-        if call.name.lower() == "window" and call.find_ancestor(exp.Select) is select
-    ]
-
-
-def _unfold_window(select: Any, over: str) -> None:
-    """window(ts, size, slide) becomes a row per window, by a lateral join, as in Spark; of those that
-    end by `over`, where it is said.
-
-    Offsets are counted back from the timestamp, so that the result has the timestamp's own type.
-    """
-    calls = _window_calls(select)
-    if not calls:
-        return
-    arguments = calls[0].expressions
-    timestamp = arguments[0].sql(dialect="duckdb", identify=True)
-    size = interval_microseconds(arguments[1].name)
-    slide = interval_microseconds(arguments[2].name) if len(arguments) > 2 else size
-    offset = interval_microseconds(arguments[3].name) if len(arguments) > 3 else 0
-    counted = f"(epoch_us({timestamp}) - {offset})" if offset else f"epoch_us({timestamp})"
-    since = f"({counted} % {slide} + {slide}) % {slide} + _lockstep_i * {slide}"
-    start = f"{timestamp} - to_microseconds({since})"
-    lateral = (
-        f'SELECT struct_pack("start" := {start}, "end" := {start} + to_microseconds({size})) '
-        f"AS {_WINDOW} "
-        f"FROM range({-(-size // slide)}) AS _lockstep_r(_lockstep_i) WHERE {since} < {size}"
-        + (f" AND {start} + to_microseconds({size}) <= {over}" if over else "")
-    )
-    for item in list(select.expressions):
-        if item in calls:
-            item.replace(exp.alias_(exp.column(_WINDOW), "window"))
-        elif isinstance(item, exp.Star):
-            item.set("except_", [*(item.args.get("except_") or []), exp.column(_WINDOW)])
-    for call in _window_calls(select):
-        call.replace(exp.column(_WINDOW))
-    for column in list(select.find_all(exp.Column)):
-        if column.find_ancestor(exp.Select) is not select:
-            continue
-        if column.table.lower() == "window":
-            column.set("table", exp.to_identifier(_WINDOW))
-        elif column.name.lower() == "window" and not column.table:
-            column.replace(exp.column(_WINDOW))
-    join = exp.Join(
-        this=exp.Lateral(
-            this=exp.Subquery(this=sqlglot.parse_one(lateral, read="duckdb")),
-            alias=exp.TableAlias(this=exp.to_identifier("_lockstep_windows")),
-        ),
-        kind="CROSS",
-    )
-    select.append("joins", join)
