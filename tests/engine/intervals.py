@@ -95,17 +95,23 @@ class Runner:
         self._id = uuid4().hex
         self.late: dict[str, list[tuple[tuple[Any, ...], int, int]]] = {}
         """All late rows by source, as `changes_of` gives them."""
-        configure_session(spark, 2)
 
     def run(
-        self, deltas: Mapping[str, DataFrame], interval: Interval, records: int, is_last: bool
+        self,
+        deltas: Mapping[str, DataFrame],
+        interval: Interval,
+        records: int,
+        is_last: bool,
+        shards: int = 2,
     ) -> Mapping[str, pa.Table]:
         """Each view's delta over the steps of `interval`; state is kept unless this is the last.
 
-        Steps of `deltas` and of the result are recorded ones. From the second interval on, sources
+        Steps of `deltas` and of the result are recorded ones. Each interval may have another number of
+        shards. From the second interval on, sources
         without rows are silent, as they are where no step has a record of them.
         """
         first, last = interval
+        configure_session(self._spark, shards)
         is_first = not self._empty
         silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
         evaluated = evaluate_circuit(
@@ -116,7 +122,7 @@ class Runner:
             },
             silent,
             Before(self._trace, self._table, self._size, lambda name: self._size(f"source {name}")),
-            self._context(interval, records, is_first),
+            self._context(interval, records, is_first, shards),
         )
         outboxes = {
             table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
@@ -150,12 +156,12 @@ class Runner:
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
 
-    def _context(self, interval: Interval, records: int, is_first: bool) -> Context:
+    def _context(self, interval: Interval, records: int, is_first: bool, shards: int) -> Context:
         first, last = interval
         before = None if is_first else _microseconds(time_of(first - 1))
         times = tuple(_microseconds(time_of(step)) for step in range(first, last + 1))
         return Context(
-            self._spark, records, 2, is_first, times, before, self._types, self._large_state
+            self._spark, records, shards, is_first, times, before, self._types, self._large_state
         )
 
     def _trace(self, table: str) -> DataFrame | None:

@@ -1,7 +1,8 @@
 """The law: the sum of what a plan emits up to a step is the plan on the sum of its input up to it.
 
-For random plans over random streams, divided into steps and intervals at random, with traces merged
-between intervals or not, at every step, and on many cases at once. LOCKSTEP_LAW=large runs many
+For random plans over random streams, divided into steps and intervals at random, on another number of
+shards in each interval, with traces merged between intervals or not, at every step, and on many cases
+at once. Sums of doubles are compared exactly. LOCKSTEP_LAW=large runs many
 more; a failing seed can be run alone with LOCKSTEP_LAW_SEED.
 """
 
@@ -19,7 +20,7 @@ from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
 from streams import Change, as_table, random_changes
 
-from lockstep.sql.plans.nodes import Aggregate, Node, Window
+from lockstep.sql.plans.nodes import Aggregate, Window
 from lockstep.zset import ZSet
 
 pytestmark = pytest.mark.spark
@@ -41,26 +42,22 @@ def random_intervals(random: Random, steps: Interval) -> list[Interval]:
 
 def emitted(
     spark: SparkSession,
-    plan: Node,
+    runner: Runner,
     changes: dict[str, list[Change]],
     intervals: list[Interval],
+    shards: list[int],
     records: int,
-    merges_traces: bool,
-    tables: frozenset[str],
-    large_state: int,
 ) -> list[Change]:
-    """All that the plan emits, interval by interval."""
-    append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
-    runner = Runner(spark, circuit_of(plan, append_only, tables), merges_traces, large_state)
+    """All that a circuit emits, interval by interval, each on its number of shards."""
     found: list[Change] = []
-    for interval in intervals:
+    for interval, count in zip(intervals, shards, strict=True):
         deltas = {
             prefix.strip("_"): as_frame(
                 spark, as_table(prefix, [c for c in of if interval[0] <= c[2] <= interval[1]])
             )
             for prefix, of in changes.items()
         }
-        tables = runner.run(deltas, interval, records, interval is intervals[-1])
+        tables = runner.run(deltas, interval, records, interval is intervals[-1], count)
         delta = changes_of(tables["root"])
         assert all(interval[0] <= step <= interval[1] for _, _, step in delta)
         found.extend(delta)
@@ -82,6 +79,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     plan = made.node
     steps = (random.choice([0, 7]), 7 + random.randint(0, 4))
     intervals = random_intervals(random, steps)
+    shards = [random.choice([1, 2, 5]) for _ in intervals]
     records = random.choice([1_000, 10_000_000])
     merges_traces = random.random() < 0.5
     names = [prefix.strip("_") for prefix in SOURCES]
@@ -89,8 +87,8 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     # State is read by the ranges of the change, or whole.
     large_state = random.choice([0, 1_000_000])
     note(
-        f"seed {seed}: {intervals}, {records} records, merged {merges_traces}, {tables}, "
-        f"large state {large_state}, {plan}"
+        f"seed {seed}: {intervals} on {shards} shards, {records} records, merged {merges_traces}, "
+        f"{tables}, large state {large_state}, {plan}"
     )
     changes = {
         prefix: random_changes(random, CASES, steps, 8, retracts)
@@ -99,7 +97,9 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     if random.random() < 0.5:
         # A source without a record is known to be empty before anything runs.
         changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
-    found = emitted(spark, plan, changes, intervals, records, merges_traces, tables, large_state)
+    append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
+    runner = Runner(spark, circuit_of(plan, append_only, tables), merges_traces, large_state)
+    found = emitted(spark, runner, changes, intervals, shards, records)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
     for step in range(steps[0], steps[1] + 1):
