@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from followed_shop import COPY_ON_WRITE, Shop, rows, settings_of
 
+from lockstep.adapters.verify import verify
 from lockstep.errors import WrongUse
 from lockstep.runtime import deploy, recorded
 
@@ -83,6 +84,10 @@ def test_a_view_in_python_holds_what_the_view_in_sql_holds(
     assert "# the end" in dict(recorded(database, settings).files.files)["sql/views.py"]
     shop.advance()
     shop.check(QUERIES)
+    checks = verify(database, settings, shop.said.append)
+    assert {check.view: check.equal for check in checks} == dict.fromkeys(
+        ("by_python", "by_sql", "newest"), True
+    )
     file.write_text(PYTHON.replace("amount > 3", "amount > 4"), "utf-8")
     with pytest.raises(WrongUse) as caught:
         deploy(str(shop.folder), settings)
