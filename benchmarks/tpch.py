@@ -88,8 +88,8 @@ class Lake:
             self._take(table)
 
     def change(self, tables: Iterable[str]) -> None:
-        """Of those of the tables that change: take the next range away, put back the one that is."""
-        for table in set(tables) & REFRESHED.keys():
+        """Of tables that change: take the next range away, put back the one that is."""
+        for table in tables:
             back = self._range(table)
             self._away[table] = (self._away[table] + 37) % CHUNKS
             self._take(table)

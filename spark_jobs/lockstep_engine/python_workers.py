@@ -20,7 +20,7 @@ NEEDED = (
     "lockstep_engine.sinks.kafka",
     "lockstep_engine.sources.file_rows",
 )
-"""Where what runs in tasks is defined; Spark's own worker imports pandas."""
+"""Where what runs in tasks is defined, and pandas, which Spark's worker imports for some of it."""
 
 
 def main() -> None:

@@ -107,8 +107,8 @@ class Runner:
         """Each view's delta over the steps of `interval`; state is kept unless this is the last.
 
         Steps of `deltas` and of the result are recorded ones. Each interval may have another number of
-        shards. From the second interval on, sources
-        without rows are silent, as they are where no step has a record of them.
+        shards. From the second interval on, sources without rows are silent, as they are where no step
+        has a record of them.
         """
         first, last = interval
         configure_session(self._spark, shards)

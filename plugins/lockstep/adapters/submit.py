@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep import errors
-from lockstep.adapters.embedded.connect import SMALL_INTERVALS
+from lockstep.adapters.embedded.connect import ENGINE
 from lockstep.adapters.settings import Settings
 from lockstep.control import codec
 from lockstep.control.job import (
@@ -80,11 +80,7 @@ def submit_arguments(job_file: Path, result_file: Path, jars: Sequence[str]) -> 
         application=str(_application()),
         arguments=("--job", str(job_file), "--result", str(result_file)),
         conf={
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions."
-            "IcebergSparkSessionExtensions",
-            "spark.sql.session.timeZone": "UTC",
-            **SMALL_INTERVALS,
-            "spark.ui.showConsoleProgress": "false",
+            **ENGINE,
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG_CONFIGURATION}",
         },
         jars=tuple(jars),

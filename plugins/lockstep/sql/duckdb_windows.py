@@ -88,7 +88,7 @@ def _unfold_sessions(select: Any, calls: Sequence[Any]) -> None:
     where = select.args.get("where")
     condition = f"({_text(where.this)}) AND " if where else ""
     begins = f"{_BEFORE} IS NULL OR {_TIME} > {_BEFORE} + to_microseconds({gap})"
-    alias = exp.to_identifier(name).sql(dialect="duckdb", identify=True)
+    alias = _text(exp.to_identifier(name))
     rows = (
         f"SELECT *, {time} AS {_TIME}, lag({time}) OVER ({by}ORDER BY {time}) AS {_BEFORE} "
         f"FROM {_text(relation)} WHERE {condition}({time}) IS NOT NULL"
@@ -104,10 +104,7 @@ def _unfold_sessions(select: Any, calls: Sequence[Any]) -> None:
         f"FROM ({numbered}) AS {alias}"
     )
     select.set("where", None)
-    source.set(
-        "this",
-        exp.Subquery(this=_parsed(bounded), alias=exp.TableAlias(this=exp.to_identifier(name))),
-    )
+    source.set("this", _parsed(bounded).subquery(name))
     _show_window(select, calls, "session_window")
 
 

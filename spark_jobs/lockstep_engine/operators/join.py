@@ -4,8 +4,9 @@
 
 A combination's weight is the product of the weights, its step the latest: it is there from when all
 are. In the term of an input, those before it stand with their changes and those after it without:
-otherwise rows that came together would be counted more than once, or not at all. No result of a part
-of the join is looked up, so none is kept.
+otherwise rows that came together would be counted more than once, or not at all. An input without a
+change stands alike in all terms, so it is met by their union. No result of a part of the join is
+looked up, so none is kept.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
         }
         sides = {**before, **after, place: changes[place]}
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
-            terms.append(_joined(None, hops, sides, context))
+            start = _filtered(_side(sides, hops[0]), hops[0])
+            terms.append(_joined(start, hops[1:], sides, context))
     if not terms:
         raise ValueError("where no input has rows before the interval, all have a change in it")
     combinations = reduce(DataFrame.unionByName, terms)
@@ -65,26 +67,25 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
 
 
 def _joined(
-    joined: DataFrame | None,
-    hops: Iterable[Hop],
-    sides: Mapping[int, DataFrame],
-    context: Context,
+    joined: DataFrame, hops: Iterable[Hop], sides: Mapping[int, DataFrame], context: Context
 ) -> DataFrame:
-    """The rows with those that they meet on the way; weights and steps have the number of their side."""
+    """The rows with those that they meet on the way."""
     for hop in hops:
-        names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
-        more = sides[hop.input].withColumnsRenamed(names)
         # A change is small, and so is what it meets: it goes to where the rows lie.
-        few = F.broadcast(joined) if joined is not None and context.is_small else joined
-        if few is None:
-            joined = _filtered(more, hop)
-        elif hop.equalities:
+        few = F.broadcast(joined) if context.is_small else joined
+        more = _side(sides, hop)
+        if hop.equalities:
             on = [e.text for e in hop.equalities] + [f"({c.text})" for c in hop.conditions]
             joined = few.join(more, F.expr(" AND ".join(on)), "inner")
         else:
             joined = _filtered(few.crossJoin(more), hop)
-    assert joined is not None, "a way has a start"
     return joined
+
+
+def _side(sides: Mapping[int, DataFrame], hop: Hop) -> DataFrame:
+    """The rows of a hop's input, whose weight and step have its number."""
+    names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
+    return sides[hop.input].withColumnsRenamed(names)
 
 
 def _filtered(rows: DataFrame, hop: Hop) -> DataFrame:

@@ -57,8 +57,8 @@ def recursive(
     assert anchor is not None, "its types count"
     columns = (*node.columns, LEVEL)
     given = {leaf_beside(n): _computed(one) for n, one in enumerate(beside)}
-    rows_before = {leaf_beside(n): rows for n, rows in enumerate(state.rows[1:])}
-    step = _Step(operator.body, given, rows_before, context, evaluate)
+    held = {leaf_beside(n): rows for n, rows in enumerate(state.rows[1:])}
+    step = _Step(operator.body, given, held, context, evaluate)
     level_of = F.lit(0).cast("bigint").alias(LEVEL)
     first = anchor.select(*columns_of(node.columns), level_of, *columns_of([WEIGHT, STEP]))
     found = [computed(consolidate(first, columns))]

@@ -75,11 +75,10 @@ def temporal(
         waiting.append(due.withColumn(WEIGHT, F.expr(f"-{WEIGHT}")))
     if not emitted:
         raise ValueError("an empty delta needs the rows that wait")
-    order = trace.row
-    appended = union([rows.select(*columns_of([*order, WEIGHT])) for rows in waiting])
-    return Evaluation(
-        union(emitted), {trace.table: merge_steps(appended, order) if retracts else appended}
-    )
+    appended = union([rows.select(*columns_of([*trace.row, WEIGHT])) for rows in waiting])
+    if retracts:
+        appended = merge_steps(appended, trace.row)
+    return Evaluation(union(emitted), {trace.table: appended})
 
 
 def count_due(node: Temporal, held: DataFrame, context: Context) -> int:

@@ -18,6 +18,7 @@ from lockstep.adapters.embedded.process import Process
 from lockstep.errors import WrongUse
 
 __all__ = [
+    "ENGINE",
     "JAVA_OPTIONS",
     "SERVER",
     "STOP_SECONDS",
@@ -74,12 +75,17 @@ BOUNDED_MEMORY: Mapping[str, str] = {
     "spark.connect.ui.retainedStatements": "50",
 }
 
-# Of every server, wherever it runs: `docker/spark.sh` starts one with these, too.
-SERVER: Mapping[str, str] = {
+# Of every Spark that runs intervals, a server or one that is submitted.
+ENGINE: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.ui.showConsoleProgress": "false",
     **SMALL_INTERVALS,
+}
+
+# Of every server, wherever it runs: `docker/spark.sh` starts one with these, too.
+SERVER: Mapping[str, str] = {
+    **ENGINE,
     **ORPHANS_END,
     **KEPT_SESSIONS,
     **BOUNDED_MEMORY,
