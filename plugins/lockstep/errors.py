@@ -15,6 +15,7 @@
         ├── LeaseHeld                another run of this pipeline is at work
         ├── AttemptLost              another attempt has landed, or this one was abandoned
         ├── BadRecord                a record could not be decoded and the source says on_error = 'fail'
+        ├── FailedRow                an expression fails for a row that is not, or can't be, left out
         └── EngineFailed             the Spark job ended with an error
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "AttemptLost",
     "BadRecord",
     "EngineFailed",
+    "FailedRow",
     "LeaseHeld",
     "LockstepError",
     "NotDeployed",
@@ -145,6 +147,11 @@ class AttemptLost(Retry):
 
 class BadRecord(Retry):
     """A record could not be decoded, and its source says `on_error = 'fail'`."""
+
+
+class FailedRow(Retry):
+    """An expression fails for a row: the project says `lockstep.on_error: fail`, or it fails in a way
+    that has no form that does not."""
 
 
 class EngineFailed(Retry):

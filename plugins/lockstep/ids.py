@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "FAILED_ROWS_TABLE",
     "MAIN",
     "MARKED_TAG",
     "STEPS_TABLE",
@@ -30,6 +31,9 @@ STEPS_TABLE = "_steps"
 
 TABLE_STEPS_TABLE = "_table_steps"
 """The Iceberg copy of the step log: what steps read of Iceberg tables."""
+
+FAILED_ROWS_TABLE = "_failed_rows"
+"""The table of rows for which an expression of a view fails, with what became of them by step."""
 
 TRACE_PREFIX = "_trace_"
 """How the names of trace tables begin; the hash of the plan follows."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
+from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Node
 
-__all__ = ["LARGE_STATE", "SMALL_RECORDS", "Context", "configure_session"]
+__all__ = [
+    "LARGE_STATE",
+    "SMALL_RECORDS",
+    "Context",
+    "Guarding",
+    "LookedAt",
+    "configure_session",
+]
 
 SMALL_RECORDS = 200_000
 """Up to so many source records a delta is broadcast to the state, beyond it both are shuffled."""
@@ -17,6 +25,37 @@ SMALL_RECORDS = 200_000
 LARGE_STATE = 1_000_000
 """State with fewer rows is read whole: that is cheaper than to measure what a change can touch, and than
 to compile a filter that is another one in each interval."""
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """The change, of these columns, that an operator was given; `views` are who it works for."""
+
+    operator: Operator
+    delta: DataFrame
+    columns: tuple[str, ...]
+    views: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """How rows for which an expression fails are taken out of an operator's change.
+
+    `views`, published ones, are who the operator works for. What is to be known of such rows is added
+    to `noted`, as frames, and what these are of to `kept`; None where they are rows from before the
+    interval, which were noted when they came. `looked_at` is what was evaluated, in order, for when
+    an error is of something that has no form that does not fail.
+    """
+
+    views: tuple[str, ...] = ()
+    noted: list[DataFrame] | None = field(default_factory=list)
+    kept: list[DataFrame] = field(default_factory=list)
+    looked_at: list[LookedAt] = field(default_factory=list)
+
+    def look_at(self, operator: Operator, delta: DataFrame, columns: tuple[str, ...]) -> None:
+        """Remember what an operator was given."""
+        if self.noted is not None:
+            self.looked_at.append(LookedAt(operator, delta, columns, self.views))
 
 
 @dataclass(frozen=True)
@@ -30,7 +69,8 @@ class Context:
     None where there is none. `types`
     remembers column types by node, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
-    from which state is read only where the change can touch it.
+    from which state is read only where the change can touch it. `guarding` is there where rows are
+    taken out for which an expression fails, which otherwise end the job.
     """
 
     spark: SparkSession
@@ -41,6 +81,13 @@ class Context:
     time_before: int | None = None
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
     large_state: int = LARGE_STATE
+    guarding: Guarding | None = field(default=None, compare=False, repr=False)
+
+    def silenced(self) -> Context:
+        """The same for rows of which nothing is to be noted, as it has been or will be."""
+        if self.guarding is None:
+            return self
+        return replace(self, guarding=replace(self.guarding, noted=None))
 
     @property
     def is_small(self) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "merge_steps",
     "only_keys",
     "quoted",
+    "row_text",
     "step_before",
     "union",
 ]
@@ -49,6 +50,11 @@ def quoted(name: str) -> str:
 def columns_of(names: Iterable[str]) -> list[Column]:
     """References to columns by their plain names, whatever characters they hold."""
     return [F.col(quoted(name)) for name in names]
+
+
+def row_text(names: Iterable[str]) -> Column:
+    """A row for people: JSON by column name, nulls among it."""
+    return F.to_json(F.struct(*columns_of(names)), {"ignoreNullFields": "false"}).alias("row")
 
 
 def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, sources_below
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
@@ -116,7 +116,8 @@ def evaluate_circuit(
     begun to measure them.
     """
     by_ref = _by_ref(circuit)
-    building = _Building(by_ref, sources, before, context, measures or Measures(sources))
+    measures = measures or Measures(sources)
+    building = _Building(by_ref, sources, readers(circuit), before, context, measures)
     result = Evaluated()
     reads = _reads(circuit)
     for operator in circuit.operators:
@@ -158,6 +159,7 @@ class _Building:
 
     operators: Mapping[int, Operator]
     sources: Mapping[str, DataFrame]
+    readers: Mapping[int, tuple[str, ...]]
     before: Before
     context: Context
     measures: Measures
@@ -270,7 +272,8 @@ class _Building:
             return None
         ref = operator.inputs[place]
         if ref not in self.rows:
-            found = rows_before(self.operators, ref, self._leaf, evaluate, self.context)
+            context = self.context.silenced()
+            found = rows_before(self.operators, ref, self._leaf, evaluate, context)
             assert found is not None, "each leaf has its rows"
             self.rows[ref] = found
         rows, columns = self.rows[ref], self.operators[ref].node.columns
@@ -299,7 +302,8 @@ class _Building:
             for place in range(len(operator.inputs))
         )
         traces = {trace.table: self.before.trace(trace.table) for trace in operator.traces}
-        return evaluate(operator, (anchor, *beside), State(rows, traces), self.context)
+        state, context = State(rows, traces), self._context_of(operator)
+        return evaluate(operator, (anchor, *beside), state, context)
 
     def _watermark(self, operator: Operator, node: Watermark, state: State) -> Evaluation:
         delta = self._delta(operator.inputs[0])
@@ -310,12 +314,15 @@ class _Building:
 
     def _context_of(self, operator: Operator) -> Context:
         """The interval as the operator sees it: for some, watermarks are what time is."""
-        node = operator.node
+        node, context = operator.node, self.context
+        if context.guarding is not None:
+            guarding = replace(context.guarding, views=self.readers[operator.ref])
+            context = replace(context, guarding=guarding)
         if not (isinstance(node, Temporal) and node.watermarks):
-            return self.context
+            return context
         every = [self._progress(ref) for ref in operator.inputs[1:]]
         after = tuple(map(min, zip(*(one.after for one in every), strict=True)))
-        return replace(self.context, times=after, time_before=min(one.before for one in every))
+        return replace(context, times=after, time_before=min(one.before for one in every))
 
     def _progress(self, ref: int) -> Progress:
         known = self.progress.get(ref)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import EngineFailed, StateDiverged
+from lockstep_engine.failures import first_line
 
 __all__ = [
     "TABLE_PROPERTIES",
@@ -97,7 +98,7 @@ def ensure_table(
     except PySparkException:
         raise EngineFailed(
             f"table {name} could not be made",
-            found=_first_line(failure),
+            found=first_line(failure),
             next_step="see that the catalog and its warehouse can be written to",
         ) from failure
     found, expected = _shape(existing), _shape(empty.schema)
@@ -132,10 +133,6 @@ def _try_create(
     except PySparkException as error:
         return error
     return None
-
-
-def _first_line(error: PySparkException) -> str:
-    return str(error).splitlines()[0][:500]
 
 
 def _shape(schema: StructType) -> list[str]:

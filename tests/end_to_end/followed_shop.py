@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ libraries:
   - glob: {{include: sql/**}}
 configuration:
   lockstep.rows_per_step: "{rows_per_step}"
+{settings}
 """
 COPY_ON_WRITE = {"format-version": "2"}
 MERGE_ON_READ = {
@@ -96,11 +97,16 @@ class Shop:
         )
 
     def deploy(
-        self, queries: Mapping[str, str], sources: str, rows_per_step: int = 1_000_000
+        self,
+        queries: Mapping[str, str],
+        sources: str,
+        rows_per_step: int = 1_000_000,
+        settings: Sequence[str] = (),
     ) -> None:
-        """Views from queries over @tables, which the sources are named after."""
+        """Views from queries over @tables, which the sources are named after; more settings as lines."""
         (self.folder / "sql").mkdir(parents=True, exist_ok=True)
-        spec = SPEC.format(name=self.database, rows_per_step=rows_per_step)
+        lines = "\n".join(f"  {one}" for one in settings)
+        spec = SPEC.format(name=self.database, rows_per_step=rows_per_step, settings=lines)
         (self.folder / "spark-pipeline.yml").write_text(spec, "utf-8")
         views = "".join(
             f"CREATE MATERIALIZED VIEW {name} AS {query.replace('@', '')};\n"

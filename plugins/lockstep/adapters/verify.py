@@ -9,7 +9,7 @@ no code with the engine. What is compared is what a reader of the view sees now:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -31,6 +31,7 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, OffsetRange, PipelineState, TopicSlice
 from lockstep.control.ports import Progress
 from lockstep.errors import StateDiverged, Unreachable, WrongUse
+from lockstep.ids import FAILED_ROWS_TABLE
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Project, SourceTable, View
 from lockstep.sql.duckdb_text import duckdb_statements
@@ -51,18 +52,21 @@ class ViewCheck:
     """One published view, compared at the step that it shows.
 
     `missing` and `unexpected` count rows with their copies; `sample` shows a few of them.
-    `bad_records` counts records that were left out, by source.
+    `bad_records` counts records that were left out, by source. `equal` is None, and nothing was
+    compared, where `failed_rows` are left out of the view because an expression fails for them: what
+    the other engine would make of those is its own.
     """
 
     view: str
     step: int
-    equal: bool
+    equal: bool | None
     rows_published: int
     rows_expected: int
     missing: int
     unexpected: int
     sample: tuple[str, ...]
     bad_records: Mapping[str, int]
+    failed_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
     wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
     catalog = OpenCatalog(wanted)
     shown = _published_views(project, state, catalog)
+    failed = _failed_rows(project, state, catalog)
     checks: dict[str, ViewCheck] = {}
     for step, together in groupby(sorted(shown, key=lambda s: s.step), key=lambda s: s.step):
         progress(f"recomputing step {step} from the sources")
@@ -106,7 +111,11 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
             for view in duckdb_statements(project, divisions[-1].time, watermarks):
                 connection.execute(view.statement)
             for one in together:
-                check = _check(connection, one, bad_records)
+                left_out = failed(one)
+                if left_out:
+                    check = _not_compared(one, bad_records, left_out)
+                else:
+                    check = _check(connection, one, bad_records)
                 checks[check.view] = check
                 progress(_sentence(check))
     return tuple(checks[view.name] for view in project.views if view.published)
@@ -312,7 +321,34 @@ def _check(
     )
 
 
+def _failed_rows(
+    project: Project, state: PipelineState, catalog: OpenCatalog
+) -> Callable[[_Shown], int]:
+    """How many rows are left out of what a view shows, as an expression of it fails for them."""
+    snapshot = state.version.tables.get(FAILED_ROWS_TABLE)
+    if snapshot is None:
+        return lambda _: 0
+    table = catalog.load(project.database, FAILED_ROWS_TABLE)
+    columns = ("views", "_weight", "_step")
+    rows = table.scan(snapshot_id=snapshot, selected_fields=columns).to_arrow().to_pylist()
+    return lambda shown: sum(
+        row["_weight"]
+        for row in rows
+        if shown.view.name in row["views"] and row["_step"] <= shown.step
+    )
+
+
+def _not_compared(shown: _Shown, bad_records: Mapping[str, int], failed_rows: int) -> ViewCheck:
+    rows = shown.rows.num_rows
+    return ViewCheck(shown.view.name, shown.step, None, rows, 0, 0, 0, (), bad_records, failed_rows)
+
+
 def _sentence(check: ViewCheck) -> str:
+    if check.equal is None:
+        return (
+            f"{check.view}: {check.rows_published:,} rows at step {check.step}, not compared: an "
+            f"expression fails for {check.failed_rows:,} rows ({FAILED_ROWS_TABLE})"
+        )
     if check.equal:
         return f"{check.view}: {check.rows_published:,} rows at step {check.step}, equal"
     return (

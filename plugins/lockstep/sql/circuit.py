@@ -15,6 +15,7 @@ from lockstep.sql.plans.nodes import Node, Scan, Temporal
 
 __all__ = [
     "MADE_SUFFIX",
+    "ON_ERROR",
     "PYTHON_SUFFIX",
     "Circuit",
     "Cost",
@@ -29,11 +30,15 @@ __all__ = [
     "TraceKind",
     "TraceSpec",
     "View",
+    "readers",
     "sources_below",
 ]
 
 
 PYTHON_SUFFIX, MADE_SUFFIX = ".py", ".py.sql"
+
+ON_ERROR = "lockstep.on_error"
+"""The setting that says what becomes of a row for which an expression fails: `table` or `fail`."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,11 @@ class Project:
     sources: tuple[SourceTable, ...]
     views: tuple[View, ...]
     sinks: tuple[SinkTable, ...]
+
+    @property
+    def keeps_failed_rows(self) -> bool:
+        """Whether a row for which an expression fails goes to a table; else it stops the interval."""
+        return self.configuration.get(ON_ERROR, "table") == "table"
 
 
 class Cost(Enum):
@@ -260,3 +270,14 @@ class Circuit:
             isinstance(operator.node, Temporal) and not operator.node.watermarks
             for operator in self.operators
         )
+
+
+def readers(circuit: Circuit) -> Mapping[int, tuple[str, ...]]:
+    """By operator, the published views that its rows are for, sorted."""
+    found: dict[int, set[str]] = {operator.ref: set() for operator in circuit.operators}
+    for outbox in circuit.outboxes:
+        found[outbox.ref].add(outbox.view)
+    for operator in reversed(circuit.operators):
+        for below in operator.inputs:
+            found[below] |= found[operator.ref]
+    return {ref: tuple(sorted(views)) for ref, views in found.items()}

@@ -36,6 +36,7 @@ from lockstep.sql.plans.nodes import (
 from lockstep_engine.context import Context
 from lockstep_engine.operators.aggregate import aggregate
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
+from lockstep_engine.operators.guarded import evaluate_guarded
 from lockstep_engine.operators.join import join
 from lockstep_engine.operators.linear import (
     add_window,
@@ -61,6 +62,12 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
     temporal filter of which rows wait. Raises WrongUse for a type that an aggregate is not defined on,
     or for rows beyond a recursion's limit.
     """
+    if context.guarding is not None:
+        return evaluate_guarded(operator, inputs, state, context, context.guarding, _evaluate)
+    return _evaluate(operator, inputs, state, context)
+
+
+def _evaluate(operator: Operator, inputs: Deltas, state: State, context: Context) -> Evaluation:
     node = operator.node
     deltas = tuple(delta for delta in inputs if delta is not None)
     knows_empty = isinstance(node, MultiwayJoin | Recursive | Temporal)

@@ -18,7 +18,7 @@ once, and a level is judged to be empty, or beyond the limit, at the end of each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -58,7 +58,8 @@ def recursive(
     columns = (*node.columns, LEVEL)
     given = {leaf_beside(n): _computed(one) for n, one in enumerate(beside)}
     held = {leaf_beside(n): rows for n, rows in enumerate(state.rows[1:])}
-    step = _Step(operator.body, given, held, context, evaluate)
+    # What is worked out level by level is worked out again at the end, for the traces.
+    step = _Step(operator.body, given, held, context.silenced(), evaluate)
     level_of = F.lit(0).cast("bigint").alias(LEVEL)
     first = anchor.select(*columns_of(node.columns), level_of, *columns_of([WEIGHT, STEP]))
     found = [computed(consolidate(first, columns))]
@@ -79,7 +80,7 @@ def recursive(
         later = pending.where(~is_level)
         pending = later.union(made) if made is not None else later
     rows = computed(reduce(DataFrame.union, found).coalesce(context.partitions))
-    _, appends = step.change(rows, state.traces)
+    _, appends = replace(step, context=context).change(rows, state.traces)
     return Evaluation(rows.select(*columns_of([*node.columns, WEIGHT, STEP])), appends)
 
 
@@ -119,7 +120,7 @@ class _Step:
 
     def _state(self, operator: Operator, traces: Traces) -> State:
         rows = (
-            rows_before(self.operators, ref, self._leaf, self.evaluate, self.context)
+            rows_before(self.operators, ref, self._leaf, self.evaluate, self.context.silenced())
             if trace is None
             else traces.get(trace.table)
             for ref, trace in zip(operator.inputs, operator.rows, strict=False)

@@ -19,6 +19,7 @@ from functools import cached_property
 from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringType
 
 from lockstep.sql.circuit import SourceColumn
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.sources.avro_schema import (
     AvroSchema,
     UnreadableSchemaError,
@@ -29,7 +30,6 @@ from lockstep_engine.deltas import quoted
 from lockstep_engine.sources.decoding import (
     DeclaredColumn,
     Decoding,
-    literal,
     null_fault,
     value_name,
 )
@@ -63,13 +63,13 @@ def avro_decoding(
         for place, (number, text) in enumerate(known.items())
     ]
     number, what = f"_{stem}schema", of.strip("_")
-    faults = [(f"{of} IS NULL", literal(f"the {what} is null, and an Avro record has one"))]
+    faults = [(f"{of} IS NULL", text_literal(f"the {what} is null, and an Avro record has one"))]
     first: tuple[str, ...] = ()
     content = of
     if not isinstance(schemas, str):
         first = (f"{schema_number(of)} AS {number}",)
         content = f"substring({of}, {HEADER_BYTES + 1})"
-        header = literal(f"the {what} does not begin with the header of a schema registry")
+        header = text_literal(f"the {what} does not begin with the header of a schema registry")
         known_numbers = ", ".join(str(one) for one in known) or "NULL"
         unknown = f"coalesce({number} NOT IN ({known_numbers}), true)"
         faults += [
@@ -153,8 +153,8 @@ class _Writer:
         schema = self._schema
         written = _framed(schema.root)
         read = _framed(schema.without_recursion())
-        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(read)})"
-        return f"from_avro(concat({content}, X'{_TAIL}'), {literal(written)}, {options})"
+        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {text_literal(read)})"
+        return f"from_avro(concat({content}, X'{_TAIL}'), {text_literal(written)}, {options})"
 
     def value(self, column: DeclaredColumn) -> str:
         """The column's value, null where it does not fit."""
@@ -182,19 +182,19 @@ class _Writer:
         """What is wrong with a record of the schema."""
         own = "true" if self.number is None else f"{number} = {self.number}"
         if self.refusal:
-            return [(own, literal(self.refusal))]
+            return [(own, text_literal(self.refusal))]
         called = "the schema" if self.number is None else f"schema {self.number}"
-        malformed = literal(f"the {self.what} is not one Avro record of {called}")
+        malformed = text_literal(f"the {self.what} is not one Avro record of {called}")
         faults = [(f"{own} AND NOT {self.name}.tail <=> X'{_TAIL}'", malformed)]
         for column, _ in self.columns:
             value = value_name(column.number)
             kind = column.type.simpleString()
             if self._schema.at(column.path):
-                wrong = literal(f"column {column.name} does not fit {kind}")
+                wrong = text_literal(f"column {column.name} does not fit {kind}")
                 wire = self._wire(column)
                 faults.append((f"{own} AND {wire} IS NOT NULL AND {value} IS NULL", wrong))
             if isinstance(column.type, StringType):
-                text = literal(f"column {column.name} is not UTF-8 text")
+                text = text_literal(f"column {column.name} is not UTF-8 text")
                 faults.append((f"{own} AND NOT is_valid_utf8({value})", text))
             if not column.nullable:
                 condition, sentence = null_fault(column, value)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.sources.source_layout import csv_signs
 from lockstep_engine.sources.decoding import (
     FOUND_CHARACTERS,
     DeclaredColumn,
     Decoding,
-    literal,
     null_fault,
     value_name,
 )
@@ -36,24 +36,24 @@ def csv_decoding(
     line = _line_pattern(options)
     checks = [
         f"is_valid_utf8({text})",
-        f"rlike({text}, {literal(line)})",
+        f"rlike({text}, {text_literal(line)})",
         f"{fields}.{_CORRUPT} IS NULL",
     ]
     faults = [
-        (f"{text} IS NULL", literal(f"the {what} is null, and a CSV record has one")),
-        (f"NOT is_valid_utf8({text})", literal(f"the {what} is not UTF-8 text")),
-        (f"{text} = ''", literal(f"the {what} is empty")),
-        (f"rlike({text}, '\\\\x00')", literal(f"the {what} holds a zero byte")),
-        (f"rlike({text}, '[\\\\r\\\\n]')", literal(f"the {what} is more than one line")),
+        (f"{text} IS NULL", text_literal(f"the {what} is null, and a CSV record has one")),
+        (f"NOT is_valid_utf8({text})", text_literal(f"the {what} is not UTF-8 text")),
+        (f"{text} = ''", text_literal(f"the {what} is empty")),
+        (f"rlike({text}, '\\\\x00')", text_literal(f"the {what} holds a zero byte")),
+        (f"rlike({text}, '[\\\\r\\\\n]')", text_literal(f"the {what} is more than one line")),
         (
-            f"NOT rlike({text}, {literal(line)})",
-            literal(f"the {what} is not CSV: a quoted field does not end before the next one"),
+            f"NOT rlike({text}, {text_literal(line)})",
+            text_literal(f"the {what} is not CSV: a quoted field does not end before the next one"),
         ),
         (f"{fields}.{_CORRUPT} IS NOT NULL", _wrong_number(text, what, len(columns), options)),
     ]
     for place, column in enumerate(columns):
         field, value = f"{fields}._{place}", value_name(column.number)
-        wrong = literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
+        wrong = text_literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
         found = f"concat({wrong}, left({field}, {FOUND_CHARACTERS}))"
         if column.nullable:
             checks.append(f"({field} IS NULL OR {value} IS NOT NULL)")
@@ -86,8 +86,10 @@ def _from_csv(text: str, count: int, options: Mapping[str, str]) -> str:
         "escape": escape,
         "nullValue": options.get("nullvalue", ""),
     }
-    pairs = ", ".join(f"{literal(key)}, {literal(value)}" for key, value in settings.items())
-    return f"from_csv({text}, {literal(schema)}, map({pairs}))"
+    pairs = ", ".join(
+        f"{text_literal(key)}, {text_literal(value)}" for key, value in settings.items()
+    )
+    return f"from_csv({text}, {text_literal(schema)}, map({pairs}))"
 
 
 def _quoted_pattern(options: Mapping[str, str]) -> str:
@@ -108,10 +110,12 @@ def _line_pattern(options: Mapping[str, str]) -> str:
 
 def _wrong_number(text: str, what: str, count: int, options: Mapping[str, str]) -> str:
     separator = _in_class(csv_signs(options)[0])
-    quoted = literal(f"(?<![^{separator}]){_quoted_pattern(options)}")
-    fields = f"size(split(regexp_replace({text}, {quoted}, ''), {literal(f'[{separator}]')}, -1))"
-    tail = literal(f" fields, and the source declares {count}")
-    return f"concat({literal(f'the {what} has ')}, {fields}, {tail})"
+    quoted = text_literal(f"(?<![^{separator}]){_quoted_pattern(options)}")
+    fields = (
+        f"size(split(regexp_replace({text}, {quoted}, ''), {text_literal(f'[{separator}]')}, -1))"
+    )
+    tail = text_literal(f" fields, and the source declares {count}")
+    return f"concat({text_literal(f'the {what} has ')}, {fields}, {tail})"
 
 
 def _in_class(sign: str) -> str:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockstep_engine.sources.decoding import DeclaredColumn, Decoding, literal, value_name
+from lockstep.sql.plans.terms import text_literal
+from lockstep_engine.sources.decoding import DeclaredColumn, Decoding, value_name
 from lockstep_engine.sources.json_types import wire_type
 from lockstep_engine.sources.json_values import JsonObject, JsonText, schema_of
 
@@ -120,8 +121,8 @@ def _is_good(sides: Sequence[_Side]) -> str:
 def _faults(sides: Sequence[_Side]) -> list[tuple[str, str]]:
     truncates = "op t takes all rows away, and names none: it cannot be followed"
     faults = [
-        ("_op IS NULL", literal("the value has no op, so it is no change event")),
-        ("_op = 't'", literal(truncates)),
+        ("_op IS NULL", text_literal("the value has no op, so it is no change event")),
+        ("_op = 't'", text_literal(truncates)),
         (
             f"NOT (_op = 'm' OR {HAS_AFTER} OR {HAS_BEFORE})",
             "concat('op ', _op, ' is not one of c, r, u, d, t, m')",

@@ -17,6 +17,8 @@ from itertools import zip_longest
 
 from pyspark.sql.types import DataType
 
+from lockstep.sql.plans.terms import text_literal
+
 __all__ = [
     "FOUND_CHARACTERS",
     "DeclaredColumn",
@@ -24,7 +26,6 @@ __all__ = [
     "RecordReader",
     "Rows",
     "combined",
-    "literal",
     "null_fault",
     "value_name",
 ]
@@ -63,7 +64,7 @@ class Decoding:
     def reason(self) -> str:
         """The sentence, for a record that is not good."""
         cases = " ".join(f"WHEN {fault} THEN {sentence}" for fault, sentence in self.faults)
-        otherwise = literal("the value is not what the source declares")
+        otherwise = text_literal("the value is not what the source declares")
         return f"CASE {cases} ELSE {otherwise} END" if cases else otherwise
 
     def only_where(self, condition: str) -> Decoding:
@@ -116,10 +117,4 @@ def combined(parts: Sequence[Decoding]) -> Decoding:
 def null_fault(column: DeclaredColumn, value: str) -> tuple[str, str]:
     """What is wrong where a column that must not be null is."""
     why = "is of the key" if column.is_key else "is declared NOT NULL"
-    return f"{value} IS NULL", literal(f"column {column.name} is null, and {why}")
-
-
-def literal(text: str) -> str:
-    """A SQL string."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return f"{value} IS NULL", text_literal(f"column {column.name} is null, and {why}")

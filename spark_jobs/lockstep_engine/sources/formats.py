@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.sources.source_layout import Layout, avro_schema_option, layout_of
 from lockstep_engine.sources.avro_values import avro_decoding
 from lockstep_engine.sources.csv_values import csv_decoding
@@ -23,7 +24,6 @@ from lockstep_engine.sources.decoding import (
     RecordReader,
     Rows,
     combined,
-    literal,
     value_name,
 )
 from lockstep_engine.sources.json_values import json_decoding
@@ -141,7 +141,7 @@ def _upsert(
     _require_format(source, layout.key_format)
     keys = [column for column in columns if column.is_key]
     others = [column for column in columns if not column.is_key]
-    no_key = literal("the record has no key, by which its row is known")
+    no_key = text_literal("the record has no key, by which its row is known")
     parts = [
         Decoding((), "_key IS NOT NULL", (("_key IS NULL", no_key),)),
         VALUE_FORMATS[layout.key_format](source, keys, "_key", schemas),

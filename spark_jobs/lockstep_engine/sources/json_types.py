@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep_engine.deltas import quoted
-from lockstep_engine.sources.decoding import literal
 
 __all__ = ["PATTERNS", "fits_type", "holds_decimal", "value_of_wire", "wire_type"]
 
@@ -96,7 +96,7 @@ def value_of_wire(wire: str, declared: DataType, depth: int = 0) -> str:
         case ByteType():
             return f"try_cast({wire} AS TINYINT)"
         case DateType() | TimestampType() | TimestampNTZType():
-            pattern = literal(PATTERNS[type(declared)])
+            pattern = text_literal(PATTERNS[type(declared)])
             cast = f"try_cast({wire} AS {declared.simpleString()})"
             return f"CASE WHEN rlike({wire}, {pattern}) THEN {cast} END"
         case ArrayType():
@@ -107,7 +107,7 @@ def value_of_wire(wire: str, declared: DataType, depth: int = 0) -> str:
             return f"transform_values({wire}, (_k{depth}, {element}) -> {inner})"
         case StructType():
             fields = ", ".join(
-                f"{literal(f.name)}, {value_of_wire(f'{wire}.{quoted(f.name)}', f.dataType, depth)}"
+                f"{text_literal(f.name)}, {value_of_wire(f'{wire}.{quoted(f.name)}', f.dataType, depth)}"
                 for f in declared.fields
             )
             return f"CASE WHEN {wire} IS NOT NULL THEN named_struct({fields}) END"

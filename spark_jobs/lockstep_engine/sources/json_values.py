@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DecimalType, StringType
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep_engine.deltas import quoted
 from lockstep_engine.sources.decoding import (
     FOUND_CHARACTERS,
     DeclaredColumn,
     Decoding,
-    literal,
     null_fault,
 )
 from lockstep_engine.sources.json_types import (
@@ -107,15 +107,18 @@ class JsonText:
         return [
             (
                 f"{self.name} IS NULL",
-                literal(f"the {self.what} is null, and a JSON record has one"),
+                text_literal(f"the {self.what} is null, and a JSON record has one"),
             ),
-            (f"NOT is_valid_utf8({self.name})", literal(f"the {self.what} is not UTF-8 text")),
-            (f"NOT ({self._length()} <=> {_ELEMENTS})", literal(f"the {self.what} is not JSON")),
+            (f"NOT is_valid_utf8({self.name})", text_literal(f"the {self.what} is not UTF-8 text")),
+            (
+                f"NOT ({self._length()} <=> {_ELEMENTS})",
+                text_literal(f"the {self.what} is not JSON"),
+            ),
             (
                 rf"NOT rlike({self.name}, '^\\s*\\{{')",
-                literal(f"the {self.what} is JSON, and not an object"),
+                text_literal(f"the {self.what} is JSON, and not an object"),
             ),
-            (is_corrupt, literal(f"the {self.what} is not JSON")),
+            (is_corrupt, text_literal(f"the {self.what} is not JSON")),
         ]
 
     def _length(self) -> str:
@@ -166,7 +169,7 @@ class JsonObject:
 
     def huge_faults(self) -> list[tuple[str, str]]:
         """Decimals that must not be parsed."""
-        exponent = f"rlike({self.text}, {literal(_HUGE_NUMBER)})"
+        exponent = f"rlike({self.text}, {text_literal(_HUGE_NUMBER)})"
         return [
             (
                 f"({exponent} AND {self._token(column)} IN {_INFINITE})"
@@ -185,14 +188,14 @@ class JsonObject:
         return ".".join([self.root, *map(quoted, column.path)])
 
     def _wrong(self, column: DeclaredColumn) -> str:
-        text = literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
+        text = text_literal(f"column {column.name} does not fit {column.type.simpleString()}: ")
         found = f"coalesce({self._found(column)}, 'null')"
         return f"concat({text}, left({found}, {FOUND_CHARACTERS}))"
 
     def _found(self, column: DeclaredColumn) -> str:
         return self._anywhere(
             [
-                f"get_json_object({self.text}, {literal(_json_path((*place, *column.path)))})"
+                f"get_json_object({self.text}, {text_literal(_json_path((*place, *column.path)))})"
                 for place in self.places
             ]
         )
@@ -200,7 +203,9 @@ class JsonObject:
     def _token(self, column: DeclaredColumn) -> str:
         """The JSON text of a field, a string in its quotes; a number beyond a double is "Infinity"."""
         array = f"concat('[', {self.text}, ']')"
-        paths = [literal("$[*]" + _json_path((*place, *column.path))[1:]) for place in self.places]
+        paths = [
+            text_literal("$[*]" + _json_path((*place, *column.path))[1:]) for place in self.places
+        ]
         return f"coalesce({', '.join(f'get_json_object({array}, {path})' for path in paths)}, '')"
 
     @staticmethod
@@ -233,7 +238,7 @@ class JsonObject:
 
     def _json_keys(self, parent: Path) -> str:
         texts = [
-            f"get_json_object({self.text}, {literal(_json_path((*place, *parent)))})"
+            f"get_json_object({self.text}, {text_literal(_json_path((*place, *parent)))})"
             if (*place, *parent)
             else self.text
             for place in self.places
@@ -248,7 +253,9 @@ class JsonObject:
             return f"({wire} IS NOT NULL AND {fits})"
         if self.absent_is_null:
             return f"({wire} IS NULL OR {fits})"
-        there = f"array_contains({self._keys_name(column.path[:-1])}, {literal(column.path[-1])})"
+        there = (
+            f"array_contains({self._keys_name(column.path[:-1])}, {text_literal(column.path[-1])})"
+        )
         return f"IF({wire} IS NULL, {there}, {fits})"
 
     def _top_level_fits(self, column: DeclaredColumn) -> str:
@@ -256,7 +263,7 @@ class JsonObject:
         match column.type:
             case StringType():
                 # Comparisons of the first byte spare the pattern, and looking again, to most texts.
-                number = f"rlike({wire}, {literal(_LOOKS_LIKE_A_NUMBER)})"
+                number = f"rlike({wire}, {text_literal(_LOOKS_LIKE_A_NUMBER)})"
                 suspect = (
                     f"(({wire} >= '-' AND {wire} < ':' AND {number}) "
                     f"OR ({wire} >= '[' AND {wire} < '\\\\') OR ({wire} >= '{{' AND {wire} < '|') "
@@ -266,7 +273,7 @@ class JsonObject:
                 is_text = f"(startswith({token}, '\"') AND {token} NOT IN {_INFINITE})"
                 return f"(NOT {suspect} OR {is_text})"
             case DecimalType():
-                quoted_number = literal('"' + re.escape(column.path[-1]) + r'"\s*:\s*"')
+                quoted_number = text_literal('"' + re.escape(column.path[-1]) + r'"\s*:\s*"')
                 suspect = f"rlike({self.text}, {quoted_number})"
                 return f"(NOT {suspect} OR NOT startswith({self._token(column)}, '\"'))"
             case _:
@@ -277,8 +284,8 @@ class JsonObject:
         faults = [(f"{wire} IS NULL AND {self._found(column)} IS NOT NULL", wrong)]
         if not column.nullable or not self.absent_is_null:
             keys = self._json_keys(column.path[:-1])
-            there = f"coalesce(array_contains({keys}, {literal(column.path[-1])}), false)"
-            absent = literal(f"column {column.name} is absent")
+            there = f"coalesce(array_contains({keys}, {text_literal(column.path[-1])}), false)"
+            absent = text_literal(f"column {column.name} is absent")
             faults.append((f"{wire} IS NULL AND NOT {there}", absent))
         if not column.nullable:
             faults.append(null_fault(column, wire))
@@ -301,7 +308,7 @@ def schema_of(fields: Sequence[tuple[Path, str]]) -> str:
 
 def _from_json(text: str, schema: str) -> str:
     return (
-        f"from_json({text}, {literal(schema)}, map('mode', 'PERMISSIVE', "
+        f"from_json({text}, {text_literal(schema)}, map('mode', 'PERMISSIVE', "
         f"'columnNameOfCorruptRecord', '{_CORRUPT}', 'allowSingleQuotes', 'false', "
         "'allowNonNumericNumbers', 'false'))"
     )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql.types import StringType
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep_engine.sources.decoding import (
     DeclaredColumn,
     Decoding,
-    literal,
     null_fault,
     value_name,
 )
@@ -35,7 +35,7 @@ def metadata_decoding(columns: Sequence[DeclaredColumn], metadata: Mapping[str, 
             faults.append(
                 (
                     f"NOT coalesce(is_valid_utf8({text}), true)",
-                    literal(f"column {column.name}: the key is not UTF-8 text"),
+                    text_literal(f"column {column.name}: the key is not UTF-8 text"),
                 )
             )
             shown = text

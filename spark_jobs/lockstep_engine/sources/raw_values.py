@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import StringType
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep_engine.sources.decoding import (
     DeclaredColumn,
     Decoding,
-    literal,
     null_fault,
     value_name,
 )
@@ -26,7 +26,7 @@ def raw_decoding(columns: Sequence[DeclaredColumn], of: str) -> Decoding:
     faults: list[tuple[str, str]] = []
     if isinstance(column.type, StringType):
         checks.append(f"coalesce(is_valid_utf8({value}), true)")
-        text = literal(f"column {column.name}: the {of.strip('_')} is not UTF-8 text")
+        text = text_literal(f"column {column.name}: the {of.strip('_')} is not UTF-8 text")
         faults.append((f"NOT coalesce(is_valid_utf8({value}), true)", text))
     if not column.nullable:
         checks.append(f"{value} IS NOT NULL")

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.sources.time_formats import read_time_format, time_regex
-from lockstep_engine.sources.decoding import literal
 from lockstep_engine.sources.json_types import PATTERNS
 
 __all__ = ["value_of_text"]
@@ -59,7 +59,7 @@ def value_of_text(text: str, declared: DataType, options: Mapping[str, str]) -> 
 
 
 def _where(text: str, pattern: str, value: str) -> str:
-    return f"CASE WHEN rlike({text}, {literal(pattern)}) THEN {value} END"
+    return f"CASE WHEN rlike({text}, {text_literal(pattern)}) THEN {value} END"
 
 
 def _time(text: str, declared: DataType, pattern: str) -> str:
@@ -67,5 +67,5 @@ def _time(text: str, declared: DataType, pattern: str) -> str:
     if not pattern:
         return _where(text, PATTERNS[type(declared)], f"try_cast({text} AS {kind})")
     looks = rf"^{time_regex(read_time_format(pattern))}\z"
-    instant = f"try_to_timestamp({text}, {literal(pattern)})"
+    instant = f"try_to_timestamp({text}, {text_literal(pattern)})"
     return _where(text, looks, f"CAST({instant} AS {kind})")

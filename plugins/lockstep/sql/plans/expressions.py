@@ -27,10 +27,12 @@ __all__ = [
     "conjuncts",
     "disjuncts",
     "equality",
+    "from_text",
     "implied_for",
     "is_null",
     "is_trivial",
     "occurrences",
+    "parsed",
     "reads_clock",
     "rejects_nulls",
     "substitute",
@@ -85,26 +87,27 @@ def _bare_words(text: str) -> set[str]:
     return set(re.findall(r"\w+", _WORDS.sub(" ", text)))
 
 
-def _from_text(text: str) -> Expression:
+def from_text(text: str) -> Expression:
+    """The expression of that text, in which each column stands in backticks."""
     found = Expression(text)
     return Expression(text, tuple(occurrences(found)))
 
 
-def _parsed(expression: Expression) -> tuple[SourceText, Any]:
-    """The expression's text and syntax, without parentheses around it."""
+def parsed(expression: Expression) -> tuple[SourceText, Any]:
+    """An expression's text and syntax, without parentheses around it."""
     source = SourceText("", expression.text)
     return source, without_parentheses(source.parse(source.tokens, "an expression"))
 
 
 def _part(source: SourceText, node: Any) -> Expression:
     """A part of an expression in its own words."""
-    return _from_text(source.render(node, lambda _: None))
+    return from_text(source.render(node, lambda _: None))
 
 
 @lru_cache(maxsize=4096)
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
     """The parts of an AND at the top, from left to right; the expression itself if it is none."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     parts: list[Expression] = []
     pending = [node]
     while pending:
@@ -121,7 +124,7 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
 @lru_cache(maxsize=4096)
 def equality(expression: Expression) -> tuple[Expression, Expression, bool] | None:
     """The two sides of `a = b` or `a <=> b`, and whether null equals null; None for anything else."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     if type(node) not in (exp.EQ, exp.NullSafeEQ):
         return None
     left, right = (
@@ -133,7 +136,7 @@ def equality(expression: Expression) -> tuple[Expression, Expression, bool] | No
 @lru_cache(maxsize=4096)
 def comparison(expression: Expression) -> tuple[Expression, str, Expression] | None:
     """The sides and the sign of `a < b`, `a <= b`, `a > b`, `a >= b`; None for anything else."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     sign = SIGNS.get(type(node))
     if sign is None:
         return None
@@ -146,7 +149,7 @@ def comparison(expression: Expression) -> tuple[Expression, str, Expression] | N
 @lru_cache(maxsize=4096)
 def disjuncts(expression: Expression) -> tuple[tuple[Expression, ...], ...]:
     """The parts of an OR at the top, each as the parts of an AND; one part where it is no OR."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     parts: list[tuple[Expression, ...]] = []
     pending = [node]
     while pending:
@@ -201,14 +204,14 @@ def _is_strict(node: Any) -> bool:
 @lru_cache(maxsize=4096)
 def is_null(expression: Expression) -> bool:
     """True for an expression that reads nothing and is null: `0.2 * NULL`."""
-    _, node = _parsed(expression)
+    _, node = parsed(expression)
     return _is_strict(node) and node.find(exp.Null) is not None
 
 
 @lru_cache(maxsize=4096)
 def rejects_nulls(expression: Expression) -> frozenset[str]:
     """Columns that are not null in any row for which the condition is true."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     if isinstance(node, exp.Not) and isinstance(without_parentheses(node.this), exp.Is):
         parts = [without_parentheses(node.this).this]
     elif isinstance(node, _COMPARISONS):
@@ -234,14 +237,14 @@ def reads_clock(expression: Expression) -> bool:
 def clock_bounds(expression: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     """A comparison with the clock as comparisons of a row's expression with a bound, which is an
     expression over the one column `now`."""
-    source, node = _parsed(expression)
+    source, node = parsed(expression)
     found = bounds_of(node)
     assert found is not None, f"not admitted by queries: {expression.text}"
     return tuple(
         (
             _part(source, without_parentheses(value)),
             sign,
-            _from_text(source.render(bound, lambda part: _CLOCK_COLUMNS.get(clock_text(part)))),
+            from_text(source.render(bound, lambda part: _CLOCK_COLUMNS.get(clock_text(part)))),
         )
         for value, sign, bound in found
     )

@@ -17,7 +17,14 @@ __all__ = [
     "WindowCall",
     "require_columns",
     "require_unique",
+    "text_literal",
 ]
+
+
+def text_literal(text: str) -> str:
+    """A text as Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 @dataclass(frozen=True)

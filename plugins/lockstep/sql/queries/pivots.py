@@ -17,6 +17,7 @@ from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import Expression, Filter, Node, Output, Project, UnionAll
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.queries.functions import is_aggregate
 from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.lowering import ExpressionLowering
@@ -126,7 +127,7 @@ def _unpivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
             written,
             [
                 *(Expression.column(one.column) for one in kept),
-                Expression("'" + label.replace("\\", "\\\\").replace("'", "\\'") + "'"),
+                Expression(text_literal(label)),
                 *parts,
             ],
         )

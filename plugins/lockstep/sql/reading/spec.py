@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.errors import Position, ProjectError
-from lockstep.sql.circuit import MADE_SUFFIX, PYTHON_SUFFIX, ProjectFiles
+from lockstep.sql.circuit import MADE_SUFFIX, ON_ERROR, PYTHON_SUFFIX, ProjectFiles
 
 __all__ = ["SPEC_FILE", "SQL_SUFFIX", "Spec", "parse_spec", "read_project_files"]
 
@@ -153,6 +153,14 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
                 f'write it in quotes: {key}: "{value}"',
                 line,
             )
+    found = configuration.get(ON_ERROR, "table")
+    if found not in ("table", "fail"):
+        raise _wrong(
+            f"the configuration of {ON_ERROR!r} can't be read",
+            "table (rows for which an expression fails go to a table) or fail (they stop the interval)",
+            found,
+            line=line,
+        )
     return configuration
 
 

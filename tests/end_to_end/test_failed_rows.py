@@ -1,0 +1,130 @@
+"""Rows for which an expression of a view fails: they go to a table, or stop the interval."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.errors import FailedRow
+from lockstep.ids import FAILED_ROWS_TABLE
+
+sys.path.insert(0, str(Path(__file__).parent))
+from followed_shop import MERGE_ON_READ, Shop, settings_of
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "price": "SELECT id, amount / pieces AS each FROM @sales WHERE CAST(code AS INT) > 0",
+    "amounts": "SELECT code, sum(amount) AS amount FROM @sales GROUP BY code",
+    "dear": "SELECT code, max(amount / pieces) AS most FROM @sales GROUP BY code",
+    "above": (
+        "SELECT s.id, l.id AS least FROM @sales s JOIN @limits l "
+        "ON s.code = l.code AND s.amount / s.pieces > l.least / l.per"
+    ),
+    "parts": "SELECT id, part FROM @sales LATERAL VIEW explode(sequence(1, 12 DIV pieces)) t AS part",
+}
+SOUND = {
+    "price": (
+        "SELECT id, amount / pieces AS each FROM @sales WHERE pieces <> 0 AND TRY_CAST(code AS INT) > 0"
+    ),
+    "amounts": QUERIES["amounts"],
+    "dear": QUERIES["dear"].replace("@sales", "@sales WHERE pieces <> 0"),
+    "above": (
+        "SELECT s.id, l.id AS least FROM @sales s JOIN @limits l "
+        "ON s.code = l.code AND try_divide(s.amount, s.pieces) > try_divide(l.least, l.per)"
+    ),
+    "parts": QUERIES["parts"].replace("@sales", "(SELECT * FROM @sales WHERE pieces <> 0)"),
+}
+
+
+@pytest.fixture
+def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
+    made = Shop(spark, settings_of(spark_server, tmp_path / "home"), database, tmp_path / "project")
+    made.make("sales", "id INT, amount INT, pieces INT, code STRING", MERGE_ON_READ)
+    made.make("limits", "id INT, code STRING, least INT, per INT", MERGE_ON_READ)
+    return made
+
+
+SOURCES = ("id INT, amount INT, pieces INT, code STRING", "id INT, code STRING, least INT, per INT")
+
+
+def deploy(shop: Shop, *settings: str) -> None:
+    sources = shop.source("sales", SOURCES[0]) + shop.source("limits", SOURCES[1])
+    shop.deploy(QUERIES, sources, settings=settings)
+
+
+def failed(shop: Shop) -> dict[tuple[str, str, object], int]:
+    """By views, expression and the row's id (or what else was read of it), the sum of the weights."""
+    found: dict[tuple[str, str, object], int] = {}
+    for row in shop.spark.table(shop.view(FAILED_ROWS_TABLE)).collect():
+        read = json.loads(row.row)
+        key = (
+            " ".join(row.views),
+            row.expression.replace("`", ""),
+            read.get("id", read.get("code")),
+        )
+        found[key] = found.get(key, 0) + row["_weight"]
+    return {key: weight for key, weight in found.items() if weight}
+
+
+def test_rows_that_fail_go_to_a_table_and_come_back_when_they_are_mended(shop: Shop) -> None:
+    deploy(shop)
+    shop.sql("INSERT INTO @sales VALUES (1, 12, 3, '4'), (2, 8, 2, '4'), (3, 6, 6, '5')")
+    shop.sql("INSERT INTO @limits VALUES (1, '4', 3, 1), (2, '5', 8, 2)")
+    shop.advance()
+    shop.check(SOUND)
+    assert not shop.spark.catalog.tableExists(shop.view(FAILED_ROWS_TABLE))
+
+    shop.sql("INSERT INTO @sales VALUES (4, 9, 0, '4'), (5, 9, 3, 'no'), (6, 90, 3, '4')")
+    shop.advance()
+    assert any("an expression fails for a row" in line for line in shop.said)
+    shop.check(SOUND)
+    assert failed(shop) == {
+        ("price", "CAST(code AS INT)", 5): 1,
+        ("price", "amount / pieces", 4): 1,
+        ("parts", "12 DIV pieces", 4): 1,
+        ("dear", "amount / pieces", "4"): 1,
+        ("above", "amount / pieces", 4): 1,
+    }
+
+    # What has failed before is read again, beside other changes: nothing is started twice now.
+    shop.sql("INSERT INTO @limits VALUES (3, '4', 1, 0), (4, '4', 1, 1)")
+    shop.advance()
+    assert not any("an expression fails for a row" in line for line in shop.said)
+    shop.check(SOUND)
+
+    shop.sql("UPDATE @sales SET pieces = 1 WHERE id = 4")
+    shop.sql("DELETE FROM @sales WHERE id = 5")
+    shop.sql("UPDATE @limits SET per = 1 WHERE id = 3")
+    shop.advance()
+    shop.check(SOUND)
+    assert failed(shop) == {}
+
+
+def test_a_row_that_fails_in_a_way_without_a_form_is_named(shop: Shop) -> None:
+    query = "SELECT id, array(10, 20)[pieces] AS priced FROM @sales WHERE amount / pieces > 0"
+    shop.deploy({"priced": query}, shop.source("sales", SOURCES[0]))
+    values = ", ".join(f"({id_}, 5, 1, '{id_}')" for id_ in range(300) if id_ != 222)
+    shop.sql(f"INSERT INTO @sales VALUES {values}, (222, 7, 2, 'here'), (500, 1, 0, 'fails')")
+    with pytest.raises(FailedRow) as caught:
+        shop.advance()
+    assert "step 0" in caught.value.message
+    assert "INVALID_ARRAY_INDEX" in caught.value.found
+    assert '"id":222' in caught.value.found
+
+
+def test_a_row_that_fails_stops_the_interval_where_the_project_says_so(shop: Shop) -> None:
+    deploy(shop, 'lockstep.on_error: "fail"')
+    shop.sql("INSERT INTO @sales VALUES (1, 12, 3, '4'), (2, 8, 2, 'four')")
+    with pytest.raises(FailedRow) as caught:
+        shop.advance()
+    assert "price" in caught.value.message
+    assert "CAST(`code` AS INT)" in caught.value.expected
+    assert '"code":"four"' in caught.value.found
+    shop.sql("UPDATE @sales SET code = '4' WHERE id = 2")
+    with pytest.raises(FailedRow):
+        shop.advance()  # the interval is the one that was planned
