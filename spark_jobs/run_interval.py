@@ -17,8 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg import IcebergState
@@ -26,6 +24,7 @@ from lockstep.control import codec
 from lockstep.control.job import IntervalJob, MergeJob, PublishJob
 from lockstep.errors import EngineFailed, LockstepError, WrongUse
 from lockstep_engine.compaction import merge_traces
+from lockstep_engine.failures import SPARK_ERRORS
 from lockstep_engine.job import run_interval
 from lockstep_engine.publishing import publish_sinks
 
@@ -72,7 +71,7 @@ def _do(job: Job) -> object:
                 return publish_sinks(spark, job, state, _say)
             case MergeJob():
                 return merge_traces(spark, job, state, _say)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise EngineFailed(
             f"{job.pipeline}: Spark ended the job with an error",

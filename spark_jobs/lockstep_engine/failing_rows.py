@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep_engine.context import Context, LookedAt
 from lockstep_engine.deltas import STEP, row_text
-from lockstep_engine.failures import is_of_a_row
+from lockstep_engine.failures import SPARK_ERRORS, is_of_a_row
 from lockstep_engine.operators import State, evaluate
 
 __all__ = ["FailingRow", "find_failing_row"]
@@ -30,7 +29,7 @@ class FailingRow:
     views: tuple[str, ...]
     row: str
     step: int
-    error: PySparkException
+    error: Exception
 
 
 def find_failing_row(looked_at: Sequence[LookedAt], context: Context) -> FailingRow | None:
@@ -45,11 +44,11 @@ def find_failing_row(looked_at: Sequence[LookedAt], context: Context) -> Failing
 
 
 def _find(one: LookedAt, context: Context) -> FailingRow | None:
-    def error_of(rows: DataFrame) -> PySparkException | None:
+    def error_of(rows: DataFrame) -> Exception | None:
         made = evaluate(one.operator, (rows,), State(), context).delta
         try:
             made.write.format("noop").mode("overwrite").save()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             if is_of_a_row(error):
                 return error
             raise

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-__all__ = ["first_line", "is_of_a_row"]
+__all__ = ["SPARK_ERRORS", "first_line", "is_of_a_row"]
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""The second is what a driver of its own lets pass of Java's errors."""
 
 _OF_DATA = ("22", "P0001")
 """How the states of data exceptions begin: division by zero, bad casts, overflows; what is raised."""
-
 
 _OF_JAVA = ("java.lang.ArithmeticException", "java.time.DateTimeException")
 """What Spark lets pass of the overflows of times: without a state."""
 
 
-def is_of_a_row(error: PySparkException) -> bool:
+def is_of_a_row(error: Exception) -> bool:
     """Whether an expression failed for a value, whatever Spark has wrapped that in."""
+    state = error.getSqlState() if isinstance(error, PySparkException) else None
+    if state is not None and state.startswith(_OF_DATA):
+        return True
     text = str(error)
-    return any(name in text for name in _OF_JAVA) or any(
-        (error.getSqlState() or "").startswith(state) or f"SQLSTATE: {state}" in text
-        for state in _OF_DATA
-    )
+    return any(name in text for name in (*_OF_JAVA, *(f"SQLSTATE: {one}" for one in _OF_DATA)))
 
 
-def first_line(error: PySparkException) -> str:
+def first_line(error: Exception) -> str:
     """The sentence that it begins with."""
     return str(error).strip().splitlines()[0][:500]

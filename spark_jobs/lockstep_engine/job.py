@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, reduce
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
@@ -28,7 +27,7 @@ from lockstep_engine.context import SMALL_RECORDS, Context, Guarding, configure_
 from lockstep_engine.deltas import STEP, absolute_steps
 from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
 from lockstep_engine.failing_rows import FailingRow, find_failing_row
-from lockstep_engine.failures import first_line, is_of_a_row
+from lockstep_engine.failures import SPARK_ERRORS, first_line, is_of_a_row
 from lockstep_engine.ranges import Measures
 from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
 from lockstep_engine.sources.kafka import Decoded, read_kafka
@@ -74,7 +73,7 @@ def run_interval(
         return attempt.run_guarded()
     try:
         return attempt.run()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         if not is_of_a_row(error):
             raise
         progress(
@@ -132,7 +131,7 @@ class _Attempt:
         attempt = replace(self, guarding=guarding)
         try:
             return attempt.run()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             if not is_of_a_row(error):
                 raise
             context = attempt._context(self.job.interval.records)

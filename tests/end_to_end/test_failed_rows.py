@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.adapters.verify import verify
 from lockstep.errors import FailedRow
 from lockstep.ids import FAILED_ROWS_TABLE
 
@@ -91,6 +92,13 @@ def test_rows_that_fail_go_to_a_table_and_come_back_when_they_are_mended(shop: S
         ("above", "amount / pieces", 4): 1,
     }
 
+    checks = {one.view: one for one in verify(shop.database, shop.settings, shop.said.append)}
+    assert {view: one.equal for view, one in checks.items()} == {
+        **dict.fromkeys(QUERIES, None),
+        "amounts": True,
+    }
+    assert checks["price"].failed_rows == 2
+
     # What has failed before is read again, beside other changes: nothing is started twice now.
     shop.sql("INSERT INTO @limits VALUES (3, '4', 1, 0), (4, '4', 1, 1)")
     shop.advance()
@@ -103,6 +111,34 @@ def test_rows_that_fail_go_to_a_table_and_come_back_when_they_are_mended(shop: S
     shop.advance()
     shop.check(SOUND)
     assert failed(shop) == {}
+    assert all(one.equal for one in verify(shop.database, shop.settings, shop.said.append))
+
+
+def test_a_row_that_fails_in_a_recursion_is_noted_once(shop: Shop) -> None:
+    query = (
+        "WITH RECURSIVE down (id, share) AS (SELECT id, amount FROM @sales WHERE id = 1 UNION ALL "
+        "SELECT s.id, CAST(d.share / s.pieces AS INT) FROM down d JOIN @sales s ON s.id = d.id + 1) "
+        "SELECT * FROM down"
+    )
+
+    def shown() -> list[tuple[int, int]]:
+        return sorted(map(tuple, shop.spark.table(shop.view("down")).collect()))
+
+    shop.deploy({"down": query}, shop.source("sales", SOURCES[0]))
+    shop.sql(
+        "INSERT INTO @sales VALUES (1, 100, 1, ''), (2, 0, 2, ''), (3, 0, 0, ''), (4, 0, 5, '')"
+    )
+    shop.advance()
+    assert shown() == [(1, 100), (2, 50)]
+    assert list(failed(shop).values()) == [1]
+    shop.sql("UPDATE @sales SET pieces = 2 WHERE id = 3")
+    shop.advance()
+    assert shown() == [(1, 100), (2, 50), (3, 25), (4, 5)]
+    assert failed(shop) == {}
+    shop.sql("UPDATE @sales SET pieces = 0 WHERE id IN (2, 4)")
+    shop.advance()
+    assert shown() == [(1, 100)]
+    assert list(failed(shop).values()) == [1]
 
 
 def test_a_row_that_fails_in_a_way_without_a_form_is_named(shop: Shop) -> None:
