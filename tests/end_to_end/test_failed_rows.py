@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.adapters.overview import overview
 from lockstep.adapters.verify import verify
 from lockstep.errors import FailedRow
 from lockstep.ids import FAILED_ROWS_TABLE
@@ -98,6 +99,8 @@ def test_rows_that_fail_go_to_a_table_and_come_back_when_they_are_mended(shop: S
         "amounts": True,
     }
     assert checks["price"].failed_rows == 2
+    shown = overview(shop.database, shop.settings)
+    assert shown.error_records == {"sales": 0, "limits": 0, FAILED_ROWS_TABLE: 5}
 
     # What has failed before is read again, beside other changes: nothing is started twice now.
     shop.sql("INSERT INTO @limits VALUES (3, '4', 1, 0), (4, '4', 1, 1)")

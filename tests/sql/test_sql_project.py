@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sqlglot import exp
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import ProjectFiles, SourceColumn
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.reading.spec import parse_spec
+from lockstep.sql.reading.spec import OWN_SETTINGS, parse_spec
 from lockstep.sql.reading.syntax import SourceText
 
 VIEW = "CREATE MATERIALIZED VIEW w AS SELECT a FROM t"
@@ -134,6 +135,16 @@ def test_the_spec_has_sparks_fields() -> None:
             "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration: {k: 3}",
             "spark-pipeline.yml:4:1: the configuration of 'k' is no text",
         ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
+            "configuration: {lockstep.setp: '5 s'}",
+            "spark-pipeline.yml:4:1: the spec has an unknown setting 'lockstep.setp'",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
+            "configuration: {lockstep.on_error: drop}",
+            "spark-pipeline.yml:4:1: the configuration of 'lockstep.on_error' can't be read",
+        ),
     ],
 )
 def test_a_wrong_spec(spec: str, message: str) -> None:
@@ -141,6 +152,12 @@ def test_a_wrong_spec(spec: str, message: str) -> None:
         parse_spec(spec)
     assert str(caught.value).splitlines()[0] == message
     assert caught.value.expected
+
+
+def test_the_settings_are_those_of_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text("utf-8")
+    written = set(re.findall(r"^\| `(lockstep\.[a-z_.*]+)` \|", text, re.MULTILINE))
+    assert written == {*OWN_SETTINGS, "lockstep.catalog.*"}
 
 
 def test_variables_come_before_configuration() -> None:

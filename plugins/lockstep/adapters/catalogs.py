@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import WrongUse
+from lockstep.sql.reading.spec import CATALOG_PREFIX
 
 __all__ = ["catalog_settings"]
 
-PREFIX = "lockstep.catalog."
 BUSY_SECONDS = 30
 """How long a writer waits for another one's commit to a SQLite catalog."""
 
@@ -32,9 +32,9 @@ def catalog_settings(
     """
     _check_names(project_catalog, database)
     given = {
-        key.removeprefix(PREFIX): str(value)
+        key.removeprefix(CATALOG_PREFIX): str(value)
         for key, value in configuration.items()
-        if key.startswith(PREFIX)
+        if key.startswith(CATALOG_PREFIX)
     }
     if given:
         is_http = given.get("uri", "").startswith("http")
@@ -43,10 +43,12 @@ def catalog_settings(
         properties = {"type": "sql", "uri": settings.catalog_uri, "warehouse": settings.warehouse}
     kind = properties["type"]
     if kind not in _TRANSLATIONS:
-        raise _wrong(f"{PREFIX}type is {kind!r}", " or ".join(sorted(_TRANSLATIONS)), kind)
+        raise _wrong(f"{CATALOG_PREFIX}type is {kind!r}", " or ".join(sorted(_TRANSLATIONS)), kind)
     for key in ("uri", "warehouse"):
         if not properties.get(key):
-            raise _wrong(f"{PREFIX}{key} is missing for a catalog of type {kind}", key, "nothing")
+            raise _wrong(
+                f"{CATALOG_PREFIX}{key} is missing for a catalog of type {kind}", key, "nothing"
+            )
     spark, pyiceberg = _TRANSLATIONS[kind](properties)
     # PyIceberg moves refs beside Spark: a cached table would not know a branch made just now.
     return CatalogSettings(
@@ -77,7 +79,7 @@ def _wrong(message: str, expected: str, found: str) -> WrongUse:
         message,
         expected=expected,
         found=found,
-        next_step=f"correct the {PREFIX}* keys in spark-pipeline.yml and deploy again",
+        next_step=f"correct the {CATALOG_PREFIX}* keys in spark-pipeline.yml and deploy again",
     )
 
 
@@ -101,7 +103,7 @@ def _sql(properties: Properties) -> tuple[Properties, Properties]:
         credentials = {key: unquote(value) for key, value in named.items() if value}
     else:
         raise _wrong(
-            f"{PREFIX}uri is of a database that the catalog cannot be in",
+            f"{CATALOG_PREFIX}uri is of a database that the catalog cannot be in",
             "sqlite:///… or postgresql://…",
             uri.scheme or properties["uri"],
         )
@@ -118,7 +120,9 @@ def _sqlite(path: str, query: dict[str, str]) -> tuple[str, str]:
     file = path.removeprefix("/")
     if not file or file == ":memory:":
         raise _wrong(
-            f"{PREFIX}uri names no file", "sqlite:///<path of a file>", "a database in memory"
+            f"{CATALOG_PREFIX}uri names no file",
+            "sqlite:///<path of a file>",
+            "a database in memory",
         )
     jdbc = f"jdbc:sqlite:{file}?busy_timeout={BUSY_SECONDS * 1000}&journal_mode=WAL"
     sqlalchemy = f"sqlite:///{file}?" + urlencode({"timeout": str(BUSY_SECONDS), **query})

@@ -14,10 +14,12 @@ from lockstep.control.model import PipelineState, SourceSlice, TableSlice, Topic
 from lockstep.control.ports import SourceBounds
 from lockstep.control.table_history import TableHistory
 from lockstep.errors import LockstepError
-from lockstep.ids import errors_table
+from lockstep.ids import FAILED_ROWS_TABLE, errors_table
 from lockstep.sql.project import parse_project
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from lockstep.sql.circuit import Project
 
 __all__ = ["Overview", "SinkPosition", "overview"]
@@ -37,7 +39,8 @@ class Overview:
     """One pipeline. `step` and `version` are the newest committed; -1 and 0 before the first.
 
     `lag_records` counts offsets and changed rows (at most) that are in no recorded step yet, and
-    `error_records` rows of the newest version's error tables, both by source; None, with the reason in
+    `error_records` rows of the newest version's error tables, both by source, and by `_failed_rows`,
+    where there is such a table, the rows for which an expression fails; None, with the reason in
     `trouble`, where Kafka or the catalog could not be asked.
     """
 
@@ -109,33 +112,39 @@ def _behind(bounds: SourceBounds, position: SourceSlice | None) -> int:
 
 
 def _errors(project: Project, state: PipelineState, settings: Settings) -> Mapping[str, int]:
-    """By source: rows of its error table in the newest version, from the snapshot's own summary."""
+    """By source: rows of its error table in the newest version, from the snapshot's own summary. And
+    the rows that have failed, less those that went again."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
 
     wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
-    snapshots = {
-        source.name: state.version.tables.get(errors_table(source.name))
-        for source in project.sources
-    }
-    if not any(snapshots.values()):
-        return dict.fromkeys(snapshots, 0)
+    table_of = {source.name: errors_table(source.name) for source in project.sources}
+    counts = dict.fromkeys(table_of, 0)
+    table_of[FAILED_ROWS_TABLE] = FAILED_ROWS_TABLE
+    snapshots = state.version.tables
+    found = {name: table for name, table in table_of.items() if table in snapshots}
+    if not found:
+        return counts
     catalog = load_catalog(wanted.name, **wanted.pyiceberg)
-    counts = {}
-    for source, snapshot_id in snapshots.items():
-        counts[source] = 0
-        if snapshot_id is None:
-            continue
+    for name, error_table in found.items():
         try:
-            table = catalog.load_table((wanted.database, errors_table(source)))
+            table = catalog.load_table((wanted.database, error_table))
         except NoSuchTableError as error:
             raise LockstepError(
-                f"the table {errors_table(source)} is in version {state.version.number}, but not "
+                f"the table {error_table} is in version {state.version.number}, but not "
                 "in the catalog",
-                expected=f"snapshot {snapshot_id} of it in {wanted.name}.{wanted.database}",
+                expected=f"snapshot {snapshots[error_table]} of it in {wanted.name}.{wanted.database}",
                 found="no such table",
             ) from error
-        snapshot = table.snapshot_by_id(snapshot_id)
-        if snapshot is not None and snapshot.summary is not None:
-            counts[source] = int(snapshot.summary["total-records"] or 0)
+        counts[name] = _rows(table, snapshots[error_table], name == FAILED_ROWS_TABLE)
     return counts
+
+
+def _rows(table: Table, snapshot_id: int, is_changes: bool) -> int:
+    if is_changes:
+        scan = table.scan(snapshot_id=snapshot_id, selected_fields=("_weight",))
+        return sum(scan.to_arrow()["_weight"].to_pylist())
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary["total-records"] or 0)

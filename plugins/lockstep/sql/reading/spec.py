@@ -11,8 +11,17 @@ import yaml
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import MADE_SUFFIX, ON_ERROR, PYTHON_SUFFIX, ProjectFiles
+from lockstep.sql.names import closest
 
-__all__ = ["SPEC_FILE", "SQL_SUFFIX", "Spec", "parse_spec", "read_project_files"]
+__all__ = [
+    "CATALOG_PREFIX",
+    "OWN_SETTINGS",
+    "SPEC_FILE",
+    "SQL_SUFFIX",
+    "Spec",
+    "parse_spec",
+    "read_project_files",
+]
 
 SQL_SUFFIX, SCHEMA_SUFFIX = ".sql", ".avsc"
 SPEC_FILE = "spark-pipeline.yml"
@@ -135,6 +144,18 @@ def _include(data: dict[str, Any], line: int) -> tuple[str, ...]:
     return tuple(patterns)
 
 
+OWN_PREFIX = "lockstep."
+CATALOG_PREFIX = "lockstep.catalog."
+"""The rest of such a key is a property of the catalog."""
+OWN_SETTINGS = frozenset(
+    (
+        *("lockstep.interval", "lockstep.cron", "lockstep.step", "lockstep.steps_per_interval"),
+        *("lockstep.rows_per_step", "lockstep.rows_per_interval", "lockstep.retain_versions"),
+        *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR),
+    )
+)
+
+
 def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
     configuration = data.get("configuration") or {}
     if not isinstance(configuration, dict):
@@ -151,6 +172,16 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
                 "a text",
                 f"{value!r} ({type(value).__name__})",
                 f'write it in quotes: {key}: "{value}"',
+                line,
+            )
+        if key.startswith(OWN_PREFIX) and not (
+            key in OWN_SETTINGS or key.startswith(CATALOG_PREFIX)
+        ):
+            raise _wrong(
+                f"the spec has an unknown setting {key!r}",
+                f"one of {', '.join(closest(key, sorted(OWN_SETTINGS)))}",
+                key,
+                f"settings that are your own begin with something else than {OWN_PREFIX}",
                 line,
             )
     found = configuration.get(ON_ERROR, "table")
