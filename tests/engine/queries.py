@@ -308,6 +308,9 @@ ASOF = {
     "of expressions": "SELECT t.a, t.b, u.d FROM t ASOF JOIN u ON t.a = u.a + 1 AND t.b * 2 > u.d + 1",
     "with a match condition": "SELECT t.a, t.b, u.d, u.e FROM t ASOF LEFT JOIN u "
     "MATCH_CONDITION (t.b >= u.d) ON t.a = u.a",
+    "with a match condition and columns": "SELECT a, t.b, u.d, u.e FROM t ASOF LEFT JOIN u "
+    "MATCH_CONDITION (t.b >= u.d) USING (a)",
+    "of columns": "SELECT a, b, d, e FROM t ASOF JOIN (SELECT a, d AS b, d, e FROM u) q USING (a, b)",
 }
 
 
@@ -368,6 +371,8 @@ JUDGED_BY = {
     "asof after": _nearest("<", "<"),
     "asof left": _NEAREST_LEFT,
     "asof with a match condition": _NEAREST_LEFT,
+    "asof with a match condition and columns": _NEAREST_LEFT,
+    "asof of columns": _nearest(">=", ">"),
     "asof without a key": "SELECT t.b, q.d FROM t JOIN (SELECT DISTINCT d FROM v) q ON t.b >= q.d "
     "WHERE NOT EXISTS (SELECT 1 FROM v n WHERE t.b >= n.d AND n.d > q.d)",
     "asof of expressions": "SELECT t.a, t.b, q.d FROM t JOIN (SELECT DISTINCT a, d FROM u) q "

@@ -49,9 +49,10 @@ NOTES: Mapping[str, str] = {
     "LEVEL`, are an error,\nand the anchor's types rule. The work is that of the change, once for each "
     "level that it reaches: a Spark job\nor two ([decision 0011](decisions/0011-recursion.md)).",
     "ASOF JOIN, which Spark has not": "Each row beside the nearest one of the other side: ON has "
-    "equalities and one of `>=`, `>`, `<=`, `<`, or\n`MATCH_CONDITION` has the latter. Of rows of equal "
-    "time the last counts, in the order of the columns that the view\nreads. An extension, judged by "
-    "another query of the same meaning.",
+    "equalities and one of `>=`, `>`, `<=`, `<`, or\n`MATCH_CONDITION` has the latter. `USING` has "
+    "equal columns, and without\n`MATCH_CONDITION` the time as the last of them, which is at or "
+    "before. Of rows of equal time the last counts, in\nthe order of the columns that the view reads. "
+    "An extension, judged by another query of the same meaning.",
 }
 
 

@@ -201,7 +201,6 @@ NOT_SUPPORTED = {
         "SELECT t.a FROM t ASOF JOIN u ON t.a = u.a AND t.b >= u.d AND u.e = 'x'"
     ),
     "asof_right": view("SELECT t.a FROM t ASOF RIGHT JOIN u ON t.a = u.a AND t.b >= u.d"),
-    "asof_using": view("SELECT t.a FROM t ASOF JOIN u USING (a)"),
     "jdbc_source": "CREATE TABLE s (a INT) USING jdbc OPTIONS (table = 'x')",
     "protobuf": "CREATE TABLE s (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' "
     "'b', subscribe 's', format 'protobuf')",

@@ -10,11 +10,9 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import closest, fresh_name, fresh_names
-from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
     Expression,
-    Filter,
     Generate,
     Join,
     JoinKind,
@@ -25,14 +23,12 @@ from lockstep.sql.plans.nodes import (
 from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
 from lockstep.sql.queries.functions import admit_clocks, function_name, is_generator, refuse
-from lockstep.sql.queries.lowering import ExpressionLowering, column_error
+from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.pivots import pivoted
 from lockstep.sql.queries.scope import (
-    AmbiguousError,
     Environment,
     Field,
     Lowered,
-    NoSuchColumnError,
     Outer,
     Relation,
     Scope,
@@ -45,6 +41,7 @@ from lockstep.sql.queries.subqueries import (
     pairs,
     subqueries_of,
 )
+from lockstep.sql.queries.using import column_pairs, join_on, join_using, merged_columns
 from lockstep.sql.reading.syntax import SourceText, identifier_parts
 
 __all__ = ["ONE_ROW", "Relations", "rename_columns"]
@@ -205,7 +202,7 @@ class Relations:
             seen = replace(found, node=replace(found.node, kind=JoinKind.INNER, condition=None))
         condition = ExpressionLowering(self.source, seen).lower(on)
         if isinstance(found.node, Join):
-            return replace(found, node=_on(found.node, condition))
+            return replace(found, node=join_on(found.node, condition))
         outputs = [
             Output(
                 name,
@@ -284,7 +281,8 @@ class Relations:
         elif using:
             names = [part.name for part in using]
         if names is not None:
-            return self._using(join, left, right, pair, names, side)
+            equal = column_pairs(self.source, join, left, right, names)
+            return join_using(left, right, pair, names, equal, side)
         if on is not None and found is JoinKind.INNER:
             return subqueries.where(both, on)
         if on is not None:
@@ -294,12 +292,14 @@ class Relations:
             condition = ExpressionLowering(self.source, seen).lower(
                 on, lambda part: values.get(id(part))
             )
-            both = replace(both, node=_on(pair, condition))
+            both = replace(both, node=join_on(pair, condition))
         return both if found.shows_right else replace(left, node=both.node)
 
     def _asof_join(self, left: Scope, join: Any, environment: Environment) -> Scope:
-        """ASOF [LEFT] JOIN ... [MATCH_CONDITION (...)] ON ...: the nearest row of the right side."""
-        self._only(join, frozenset({"this", "match_condition", "on", "side", "kind", "method"}))
+        """ASOF [LEFT] JOIN ... [MATCH_CONDITION (...)] ON ... or USING (...): the nearest row of the
+        right side. Without MATCH_CONDITION, the last column of USING is the time, at or before."""
+        own = {"this", "match_condition", "on", "using", "side", "kind", "method"}
+        self._only(join, frozenset(own))
         words = tuple(str(join.args.get(one) or "").upper() for one in ("side", "kind"))
         kind = _KINDS.get((words[0], words[1]))
         if kind not in (JoinKind.INNER, JoinKind.LEFT) or words[0] == "RIGHT":
@@ -321,8 +321,14 @@ class Relations:
         lowering = ExpressionLowering(self.source, both)
         conditions = (join.args.get("match_condition"), join.args.get("on"))
         on = [lowering.lower(one) for one in conditions if one is not None]
+        names = [part.name for part in join.args.get("using") or ()]
+        pairs = column_pairs(self.source, join, left, right, names)
+        signs = ["="] * len(pairs) if on or not pairs else [*["="] * (len(pairs) - 1), ">="]
+        on += [
+            Expression(f"`{a}` {s} `{b}`", (a, b)) for (a, b), s in zip(pairs, signs, strict=True)
+        ]
         joined = asof_join(self.source, join, left.node, right.node, on, kind)
-        return replace(both, node=joined)
+        return merged_columns(left, right, joined, pairs) if pairs else replace(both, node=joined)
 
     def _around(
         self, join: Any, left: Scope, right: Scope, kind: JoinKind, side: str
@@ -415,59 +421,6 @@ class Relations:
                     found=one.alias or "",
                     next_step=f"write `AS` and another name after the second {one.alias}",
                 )
-
-    def _using(
-        self, join: Any, left: Scope, right: Scope, pair: Join, names: Sequence[str], side: str
-    ) -> Scope:
-        """USING: equal columns, which `*` shows once and before the others.
-
-        The merged column is that of the side whose rows are all there; of a full join, whichever is
-        not null.
-        """
-        pairs: list[tuple[str, str]] = []
-        for name in names:
-            try:
-                pairs.append((left.resolve([name])[0], right.resolve([name])[0]))
-            except (NoSuchColumnError, AmbiguousError) as error:
-                raise column_error(self.source, join, error) from None
-        node: Node = pair
-        for a, b in pairs:
-            node = _on(node, Expression(f"`{a}` = `{b}`", (a, b)))
-        if not pair.kind.shows_right:
-            return replace(left, node=node)
-        hidden = {a if side == "RIGHT" else b for a, b in pairs}
-        merged = [b if side == "RIGHT" else a for a, b in pairs]
-        relations = _hiding((*left.relations, *right.relations), hidden)
-        if pair.kind is JoinKind.FULL:
-            hidden |= set(merged)
-            new = [fresh_name(f"{a}_merged", node.columns) for a in merged]
-            either = (Expression(f"coalesce(`{a}`, `{b}`)", (a, b)) for a, b in pairs)
-            node = Project(node, (*as_they_are(node.columns), *map(Output, new, either)))
-            fields = tuple(map(Field, names, new))
-            relations = (*_hiding(relations, hidden), Relation(None, fields))
-            merged = new
-        first = (*merged, *(column for column in left.first if column not in merged))
-        return Scope(node, relations, first)
-
-
-def _on(node: Node, condition: Expression) -> Node:
-    """A join under one more condition: a filter over an inner join, a part of ON for the others."""
-    if not isinstance(node, Join) or node.kind is JoinKind.INNER:
-        return Filter(node, condition)
-    known = [node.condition] if node.condition is not None else []
-    return replace(node, condition=all_of([*known, condition]))
-
-
-def _hiding(relations: Sequence[Relation], hidden: set[str]) -> tuple[Relation, ...]:
-    return tuple(
-        Relation(
-            one.alias,
-            tuple(
-                Field(f.written, f.column, f.visible and f.column not in hidden) for f in one.fields
-            ),
-        )
-        for one in relations
-    )
 
 
 def _is_true(condition: Any) -> bool:
