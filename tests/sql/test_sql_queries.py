@@ -90,3 +90,16 @@ def test_equal_subqueries_are_one_operator() -> None:
 def test_a_doubled_quote_is_one_to_duckdb_too() -> None:
     text = to_duckdb("SELECT 'it''s' AS x, concat('a''''b', \"c\"\"d\", 'e' 'f') AS y")
     assert duckdb.sql(text).fetchall() == [("it's", "a''bc\"def")]
+
+
+def test_a_match_condition_stands_in_on_for_duckdb() -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS FROM (VALUES (1, 5), (2, 3)) AS r (a, b)")
+        connection.execute("CREATE TABLE u AS FROM (VALUES (1, 4), (1, 5), (1, 6)) AS r (a, d)")
+        for shared in ("ON t.a = u.a", "USING (a)"):
+            columns = "a, b, d" if shared.startswith("USING") else "t.a, t.b, u.d"
+            query = (
+                f"SELECT {columns} FROM t ASOF LEFT JOIN u MATCH_CONDITION (t.b >= u.d) {shared}"
+            )
+            found = connection.execute(to_duckdb(query)).fetchall()
+            assert sorted(found) == [(1, 5, 5), (2, 3, None)]

@@ -113,8 +113,26 @@ def _translate(tree: Any, columns: tuple[str, ...], over: str = "") -> str:
             test = exp.and_(*(part.is_(exp.null()).not_() for part in parts))
             count.replace(exp.Count(this=exp.case().when(test, exp.Literal.number(1))))
     for select in list(tree.find_all(exp.Select)):
+        _match_in_on(select)
         unfold_windows(select, over)
     return str(tree.sql(dialect="duckdb", identify=True))
+
+
+def _match_in_on(select: Any) -> None:
+    """DuckDB has no MATCH_CONDITION: it stands in ON, and so does what is USING beside it."""
+    for join in select.args.get("joins") or ():
+        match = join.args.get("match_condition")
+        if match is None:
+            continue
+        left, right = select.args["from_"].this.alias_or_name, join.this.alias_or_name
+        names = {part.name for part in join.args.get("using") or ()}
+        for column in list(select.find_all(exp.Column)):
+            if column.name in names and not column.table and column.parent_select is select:
+                column.set("table", exp.to_identifier(left))
+        equal = (exp.column(one, left).eq(exp.column(one, right)) for one in sorted(names))
+        join.set("match_condition", None)
+        join.set("using", None)
+        join.set("on", exp.and_(join.args.get("on"), *equal, match))
 
 
 def _tell_time(tree: Any, now: datetime) -> None:
