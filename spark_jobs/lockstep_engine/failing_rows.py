@@ -7,7 +7,7 @@ where Spark fails again the rows are halved until one is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -34,10 +34,10 @@ class FailingRow:
 
 def find_failing_row(looked_at: Sequence[LookedAt], context: Context) -> FailingRow | None:
     """The first row of the first operator for which Spark fails; None where no operator fails by
-    itself, as an error is of a group of rows, or of a pair of them."""
-    plain = replace(context, guarding=None)
+    itself, as an error is of a group of rows, or of a pair of them. The context is one without
+    guarding."""
     for one in looked_at:
-        found = _find(one, plain)
+        found = _find(one, context)
         if found is not None:
             return found
     return None

@@ -128,13 +128,12 @@ class _Attempt:
     def run_guarded(self) -> IntervalResult:
         """The same without the rows for which an expression fails."""
         guarding = Guarding()
-        attempt = replace(self, guarding=guarding)
         try:
-            return attempt.run()
+            return replace(self, guarding=guarding).run()
         except SPARK_ERRORS as error:
             if not is_of_a_row(error):
                 raise
-            context = attempt._context(self.job.interval.records)
+            context = self._context(self.job.interval.records)
             found = find_failing_row(guarding.looked_at, context)
             if found is None:
                 raise
@@ -146,8 +145,15 @@ class _Attempt:
         configure_session(self.spark, partitions)
         before = None if job.time_before is None else _microseconds(job.time_before)
         times = tuple(_microseconds(division.time) for division in job.interval.divisions)
-        context = Context(self.spark, records, partitions, not job.base_tables, times, before)
-        return replace(context, guarding=self.guarding)
+        return Context(
+            self.spark,
+            records,
+            partitions,
+            is_first=not job.base_tables,
+            times=times,
+            time_before=before,
+            guarding=self.guarding,
+        )
 
     def _decode(self, context: Context) -> Mapping[str, Decoded]:
         """The decoded deltas and errors of every source, lazily; each topic is read once."""

@@ -63,7 +63,7 @@ def evaluate(operator: Operator, inputs: Deltas, state: State, context: Context)
     or for rows beyond a recursion's limit.
     """
     if context.guarding is not None:
-        return evaluate_guarded(operator, inputs, state, context, context.guarding, _evaluate)
+        return evaluate_guarded(operator, inputs, state, context, _evaluate)
     return _evaluate(operator, inputs, state, context)
 
 

@@ -7,7 +7,7 @@ failed may be read again from what was there before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -27,89 +27,65 @@ _FAILURE = "_failure"
 
 
 def evaluate_guarded(
-    operator: Operator,
-    inputs: Deltas,
-    state: State,
-    context: Context,
-    guarding: Guarding,
-    evaluate: Evaluate,
+    operator: Operator, inputs: Deltas, state: State, context: Context, evaluate: Evaluate
 ) -> Evaluation:
     """What `evaluate` gives, without the rows for which an expression of a Project, a Filter, a
-    Generate or a join's condition fails."""
-    node = operator.node
+    Generate or a join's condition fails; to be called where the context is guarding."""
+    node, guarding = operator.node, context.guarding
+    assert guarding is not None, "else nothing is to be taken out"
     if isinstance(node, MultiwayJoin):
-        return _guarded_join(operator, node, inputs, state, context, guarding, evaluate)
-    expressions = _expressions(node)
-    if all(one.is_column for one in expressions):
+        # Conditions that can fail are looked at in the combinations that all others leave.
+        guards = _guards(node.conditions)
+        sound = tuple(one for one in node.conditions if guard(one) is None)
+        plain = replace(operator, node=replace(node, conditions=sound)) if guards else operator
+        evaluation = evaluate(plain, inputs, state, context)
+        delta = _sifted(evaluation.delta, node.columns, guards, guarding)
+        for one in guards:
+            delta = delta.where(one.safe.text)
+        return replace(evaluation, delta=delta)
+    found: list[Expression] = []
+    safe = _with_values(node, found)
+    if all(one.is_column for one in found):
         return evaluate(operator, inputs, state, context)
-    [delta], [below] = inputs, node.inputs
-    assert delta is not None, "only joins know of empty inputs"
-    guards = [found for found in map(guard, expressions) if found is not None]
-    if guards:
-        delta = _sifted(delta, below.columns, guards, guarding)
-        operator = replace(operator, node=_safe(node))
-    guarding.look_at(operator, delta, below.columns)
-    return evaluate(operator, (delta,), state, context)
+    [delta_in], [below] = inputs, node.inputs
+    assert delta_in is not None, "only joins know of empty inputs"
+    sifted = _sifted(delta_in, below.columns, _guards(found), guarding)
+    operator = replace(operator, node=safe)
+    guarding.look_at(operator, sifted, below.columns)
+    return evaluate(operator, (sifted,), state, context)
 
 
-def _expressions(node: Node) -> Sequence[Expression]:
+def _guards(expressions: Iterable[Expression]) -> list[Guard]:
+    return [found for found in map(guard, expressions) if found is not None]
+
+
+def _with_values(node: Node, found: list[Expression]) -> Node:
+    """The node with the values of its expressions for rows in which nothing fails; the expressions
+    themselves are added to `found`."""
+
+    def value(expression: Expression) -> Expression:
+        found.append(expression)
+        guarded = guard(expression)
+        return expression if guarded is None else guarded.safe
+
     match node:
         case Project():
-            return [output.expression for output in node.outputs]
-        case Filter():
-            return [node.predicate]
-        case Generate():
-            return [node.generator]
-        case _:
-            return []
-
-
-def _safe(node: Node) -> Node:
-    """The node with the values of its expressions for rows in which nothing fails."""
-    match node:
-        case Project():
-            outputs = (replace(one, expression=_value(one.expression)) for one in node.outputs)
+            outputs = (replace(one, expression=value(one.expression)) for one in node.outputs)
             return replace(node, outputs=tuple(outputs))
         case Filter():
-            return replace(node, predicate=_value(node.predicate))
+            return replace(node, predicate=value(node.predicate))
         case Generate():
-            return replace(node, generator=_value(node.generator))
+            return replace(node, generator=value(node.generator))
         case _:
-            raise ValueError(f"a {type(node).__name__} has no expressions to guard")
-
-
-def _value(expression: Expression) -> Expression:
-    found = guard(expression)
-    return expression if found is None else found.safe
-
-
-def _guarded_join(
-    operator: Operator,
-    node: MultiwayJoin,
-    inputs: Deltas,
-    state: State,
-    context: Context,
-    guarding: Guarding,
-    evaluate: Evaluate,
-) -> Evaluation:
-    """Conditions that can fail are looked at in the combinations that all others leave."""
-    guards = [found for found in map(guard, node.conditions) if found is not None]
-    if guards:
-        sound = tuple(one for one in node.conditions if guard(one) is None)
-        operator = replace(operator, node=replace(node, conditions=sound))
-    evaluation = evaluate(operator, inputs, state, context)
-    if not guards:
-        return evaluation
-    delta = _sifted(evaluation.delta, node.columns, guards, guarding)
-    for one in guards:
-        delta = delta.where(one.safe.text)
-    return replace(evaluation, delta=delta)
+            return node
 
 
 def _sifted(
     delta: DataFrame, columns: Sequence[str], guards: Sequence[Guard], guarding: Guarding
 ) -> DataFrame:
     """The rows in which nothing fails; of the others, what is to be known is noted."""
+    if not guards:
+        return delta
     failures = ", ".join(one.failure.text for one in guards)
     marked = delta.withColumn(_FAILURE, F.expr(f"coalesce({failures}, NULL)"))
     if guarding.noted is not None:
