@@ -211,7 +211,8 @@ class Operator:
     read its output, so that the engine knows what is worth keeping. `rows`, where the operator looks
     up rows of its inputs that were there before an interval: by input their trace, which is among
     `traces`, or None where followed tables have them, at the snapshots that the interval starts from.
-    `body`: the step of a Recursive as operators of their own, which refer to one another.
+    `body`: the step of a Recursive as operators of their own, which refer to one another. `digest`
+    names what it computes from which sources, the same in every process and release.
     """
 
     ref: int
@@ -223,6 +224,7 @@ class Operator:
     uses: int
     rows: tuple[TraceSpec | None, ...] = ()
     body: tuple[Operator, ...] = ()
+    digest: str = ""
 
 
 def sources_below(

@@ -152,6 +152,7 @@ class _Builder:
                 uses=uses[ref],
                 rows=self.rows(ref),
                 body=bodies[ref],
+                digest=self._hashes[ref],
             )
             for ref, node in enumerate(self.nodes)
         )
