@@ -36,7 +36,7 @@ from tpch_data import QUERIES, TABLES, query
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.cli.bench import advance, workplace
-from lockstep.runtime import deploy
+from lockstep.deploying import deploy
 
 CATALOG = "bench"
 DATABASE = "tpch"

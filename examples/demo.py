@@ -39,8 +39,9 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.adapters.verify import ViewCheck, verify
 from lockstep.control.model import Attempt, AttemptState, PipelineState
+from lockstep.deploying import deploy
 from lockstep.errors import LockstepError
-from lockstep.runtime import deploy, load_project
+from lockstep.runtime import load_project
 from lockstep.sql.circuit import Project
 
 ROOT = Path(__file__).parents[1]

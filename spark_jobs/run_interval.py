@@ -21,15 +21,17 @@ from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.control import codec
-from lockstep.control.job import IntervalJob, MergeJob, PublishJob
+from lockstep.control.job import IntervalJob, MergeJob, PreviewJob, PublishJob
 from lockstep.errors import EngineFailed, LockstepError, WrongUse
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.failures import SPARK_ERRORS
-from lockstep_engine.job import run_interval
+from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
-Job = IntervalJob | PublishJob | MergeJob
-KINDS: dict[str, type[Job]] = {kind.__name__: kind for kind in (IntervalJob, PublishJob, MergeJob)}
+Job = IntervalJob | PreviewJob | PublishJob | MergeJob
+KINDS: dict[str, type[Job]] = {
+    kind.__name__: kind for kind in (IntervalJob, PreviewJob, PublishJob, MergeJob)
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,12 +63,15 @@ def _read(file: Path) -> Job:
 
 
 def _do(job: Job) -> object:
-    state = IcebergState(job.catalog)
+    settings = job.interval.catalog if isinstance(job, PreviewJob) else job.catalog
+    state = IcebergState(settings)
     spark = _sized(SparkSession.builder.appName(f"lockstep {job.pipeline}").getOrCreate())
     try:
         match job:
             case IntervalJob():
                 return run_interval(spark, job, state, _say)
+            case PreviewJob():
+                return preview_rebuild(spark, job.interval, state, _say)
             case PublishJob():
                 return publish_sinks(spark, job, state, _say)
             case MergeJob():

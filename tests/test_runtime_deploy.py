@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import runtime
+from lockstep import deploying, runtime
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import Landed, RecordInterval
@@ -42,7 +42,7 @@ def settings(tmp_path: Path) -> Settings:
     """An installation where the project is deployed."""
     found = Settings.load({"LOCKSTEP_HOME": str(tmp_path / "home"), "LOCKSTEP_KAFKA": "b"})
     found.home.mkdir()
-    runtime.deploy(write(tmp_path, ""), found)
+    deploying.deploy(write(tmp_path, ""), found)
     return found
 
 
@@ -57,20 +57,20 @@ def test_missing_columns_stay_as_they_are_once_a_step_is_recorded(
     tmp_path: Path, settings: Settings
 ) -> None:
     """Which records are rows depends on it, those of the steps before too."""
-    runtime.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
-    runtime.deploy(write(tmp_path, ""), settings)
+    deploying.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
+    deploying.deploy(write(tmp_path, ""), settings)
     record_a_step(settings)
     with pytest.raises(WrongUse) as caught:
-        runtime.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
+        deploying.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
     assert caught.value.found == "changes in orders"
-    runtime.deploy(write(tmp_path, ", missing_columns = 'error', on_error = 'fail'"), settings)
+    deploying.deploy(write(tmp_path, ", missing_columns = 'error', on_error = 'fail'"), settings)
 
 
 def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Settings) -> None:
     """Airflow's tasks come this way, without the command line."""
     sql = tmp_path / "sql" / "shop.sql"
     sql.write_text(sql.read_text().replace("= 'b'", "= '${ lockstep.kafka }'"), encoding="utf-8")
-    runtime.deploy(str(tmp_path), settings)
+    deploying.deploy(str(tmp_path), settings)
     with (
         runtime.open_pipeline("shop", replace(settings, kafka="")) as pipeline,
         pytest.raises(WrongUse, match="no broker is known"),
@@ -81,4 +81,4 @@ def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Sett
 def test_a_project_that_names_its_broker_needs_no_setting(
     tmp_path: Path, settings: Settings
 ) -> None:
-    assert runtime.deploy(str(tmp_path), replace(settings, kafka="")).name == "shop"
+    assert deploying.deploy(str(tmp_path), replace(settings, kafka="")).name == "shop"

@@ -12,12 +12,15 @@ __all__ = [
     "attempt_branch",
     "errors_table",
     "is_trace",
+    "is_whole",
     "late_table",
     "merge_branch",
+    "outbox_table",
     "publish_branch",
     "publish_branches",
     "swap_branch",
     "version_tag",
+    "write_id",
 ]
 
 MAIN = "main"
@@ -70,6 +73,11 @@ def publish_branch(incarnation: str, publish: str) -> str:
     return publish_branches(incarnation) + publish
 
 
+def outbox_table(view: str) -> str:
+    """The table of a published view's changes."""
+    return f"{view}_changes"
+
+
 def errors_table(source: str) -> str:
     """The table of a source's records that could not be decoded."""
     return f"{source}_errors"
@@ -84,3 +92,17 @@ def version_tag(number: int, attempt: str) -> str:
     """The tag that pins a table's snapshot in a version; a rollback can repeat the number, so the
     attempt stands in it too."""
     return f"v{number}_{attempt}"
+
+
+_WHOLE = ":whole"
+
+
+def write_id(attempt: str, table: str, *, whole: bool = False) -> str:
+    """What an attempt's snapshot of a table says of itself; `whole` where it puts rows in the place of
+    all that the table held."""
+    return f"{attempt}:{table}{_WHOLE if whole else ''}"
+
+
+def is_whole(write: str) -> bool:
+    """True for the id of a write in the place of all rows."""
+    return write.endswith(_WHOLE)

@@ -18,33 +18,33 @@ from lockstep.adapters.python_views import with_python_views
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
-from lockstep.control.changes import Change, Deploy, Landed
+from lockstep.control.job import CatalogSettings
 from lockstep.control.maintenance import maintain
-from lockstep.control.model import Division, PipelineState, SinkState
-from lockstep.control.ports import Engine, Progress, Store
+from lockstep.control.model import Division, PipelineState
+from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.receipts import Receipt, receipts, snapshot_receipts
 from lockstep.control.reports import Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
-from lockstep.errors import NotDeployed, Retry, WrongUse
-from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
+from lockstep.errors import WrongUse
+from lockstep.sql.circuit import Circuit, Project, ProjectFiles
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.sources.source_layout import decoding_options
-from lockstep.sql.sources.watermarks import watermark_of
 
 if TYPE_CHECKING:
     from lockstep.adapters.sources import ProjectSources
 
 __all__ = [
     "Pipeline",
-    "deploy",
     "deployed",
+    "engine_of",
+    "load_files",
     "load_project",
     "open_pipeline",
     "receipt",
     "recorded",
     "require_broker",
     "snapshot_receipt",
+    "tables_of",
 ]
 
 DEFAULT_RETAIN_VERSIONS = 10
@@ -129,22 +129,20 @@ class Pipeline:
         return self._parts
 
     def _open(self) -> stages.Parts:
-        from lockstep.adapters.catalogs import catalog_settings
-        from lockstep.adapters.iceberg import IcebergState
         from lockstep.adapters.iceberg_files import IcebergFiles
         from lockstep.adapters.sources import ProjectSources
 
         require_broker(self.name, self._files, self.settings)
         project, configuration = self.project, self.project.configuration
-        catalog = catalog_settings(project.catalog, project.database, configuration, self.settings)
+        catalog, tables = tables_of(project, self.settings)
         self._sources = ProjectSources(project, catalog)
         return stages.Parts(
             pipeline=self.name,
             store=self._store,
             sources=self._sources,
-            state=IcebergState(catalog),
+            state=tables,
             files=IcebergFiles(catalog),
-            engine=self._engine or _engine(configuration, self.settings),
+            engine=self._engine or engine_of(configuration, self.settings),
             clock=self._clock,
             limits=StepLimits.from_configuration(configuration),
             retain_versions=int(
@@ -157,10 +155,12 @@ class Pipeline:
             new_id=lambda: uuid.uuid4().hex[:12],
             reached=self._reached,
             reads_time=self.circuit.reads_time,
+            needs_divisions=self.circuit.needs_divisions,
         )
 
 
-def _engine(configuration: Mapping[str, str], settings: Settings) -> Engine:
+def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
+    """Spark as the configuration says. Raises WrongUse where it says what there is not."""
     from lockstep.adapters.iceberg import IcebergState
 
     kind = configuration.get("lockstep.engine", "connect")
@@ -187,13 +187,23 @@ def _engine(configuration: Mapping[str, str], settings: Settings) -> Engine:
     return ConnectEngine(settings.spark_remote, IcebergState)
 
 
+def tables_of(project: Project, settings: Settings) -> tuple[CatalogSettings, State]:
+    """The catalog and database of a project, and the tables in it."""
+    from lockstep.adapters.catalogs import catalog_settings
+    from lockstep.adapters.iceberg import IcebergState
+
+    catalog = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    return catalog, IcebergState(catalog)
+
+
 def load_project(folder: str, settings: Settings) -> tuple[Project, Circuit]:
     """Parse and compile a project folder; changes nothing. Raises ProjectError."""
-    project, circuit, _ = _load(folder, settings)
+    project, circuit, _ = load_files(folder, settings)
     return project, circuit
 
 
-def _load(folder: str, settings: Settings) -> tuple[Project, Circuit, ProjectFiles]:
+def load_files(folder: str, settings: Settings) -> tuple[Project, Circuit, ProjectFiles]:
+    """The same with the files, as a deploy records them. Raises ProjectError."""
     files = with_python_views(read_project_files(Path(folder)), settings.variables())
     project = parse_project(files, settings.variables())
     return project, build_circuit(project), files
@@ -212,70 +222,6 @@ def require_broker(name: str, files: ProjectFiles, settings: Settings) -> None:
         expected="LOCKSTEP_KAFKA, or a running stack",
         found="neither",
         next_step="set LOCKSTEP_KAFKA to the broker's address, or run `lockstep up`",
-    )
-
-
-def deploy(folder: str, settings: Settings) -> PipelineState:
-    """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
-
-    Raises WrongUse where no broker is known, and where versions exist and the new SQL needs other
-    state than they hold.
-    """
-    project, circuit, files = _load(folder, settings)
-    require_broker(project.name, files, settings)
-    store = SqlStore(settings.store_url)
-    _check_same_state(store, project, circuit, settings)
-    sinks = tuple(
-        SinkState(outbox.view, outbox.view, "iceberg") for outbox in circuit.outboxes
-    ) + tuple(SinkState(sink.name, sink.view, sink.provider) for sink in project.sinks)
-    change = Deploy(files, uuid.uuid4().hex, sinks, tuple(s.name for s in project.sources))
-    return _landed(store, project.name, change)
-
-
-def _check_same_state(store: Store, project: Project, circuit: Circuit, settings: Settings) -> None:
-    """The positions in the sources belong to the traces: new traces would start empty in mid-stream."""
-    try:
-        recorded = store.read(project.name)
-    except NotDeployed:
-        return
-    if recorded.next_step == 0:
-        return
-    old = parse_project(recorded.files, settings.variables())
-    before, after = _state_of(old, build_circuit(old)), _state_of(project, circuit)
-    if before != after:
-        changed = sorted(str(name) for name, _ in before ^ after)
-        raise WrongUse(
-            f"pipeline {project.name} has recorded {recorded.next_step} steps, and the new files "
-            "need other state than its versions hold",
-            expected="the same sources and queries",
-            found=f"changes in {', '.join(dict.fromkeys(changed))}",
-            next_step="deploy the changed project under another name and database",
-        )
-
-
-def _state_of(project: Project, circuit: Circuit) -> set[tuple[str, object]]:
-    """What versions depend on, by the name that a person knows."""
-    sources = {(one.name, (one.columns, one.provider, *_reading(one))) for one in project.sources}
-    plans = {view.name: view.plan for view in project.views}
-    views = {(outbox.view, (plans[outbox.view], outbox.columns)) for outbox in circuit.outboxes}
-    return sources | views
-
-
-def _reading(source: SourceTable) -> tuple[object, ...]:
-    """What a source's options say about its rows."""
-    if source.is_table:
-        return (source.table, source.append_only, watermark_of(source))
-    topic = (source.topic, source.options.get("format"), source.absent_is_null)
-    return (*topic, *decoding_options(source).items())
-
-
-def _landed(store: Store, pipeline: str, change: Change) -> PipelineState:
-    outcome = store.apply(pipeline, change)
-    if isinstance(outcome, Landed):
-        return outcome.state
-    raise Retry(
-        f"pipeline {pipeline}: {type(change).__name__} did not land: {outcome.reason}",
-        next_step="run the command again",
     )
 
 

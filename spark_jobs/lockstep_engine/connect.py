@@ -24,11 +24,12 @@ from lockstep.control.job import (
     MergeJob,
     PublishJob,
     PublishResult,
+    ViewDifference,
 )
 from lockstep.control.ports import Progress, State
 from lockstep.errors import EngineFailed, SourceChanged, Unreachable
 from lockstep_engine.compaction import merge_traces
-from lockstep_engine.job import run_interval
+from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
 __all__ = ["ConnectEngine"]
@@ -57,6 +58,10 @@ class ConnectEngine:
     def run(self, job: IntervalJob, progress: Progress) -> IntervalResult:
         with self._session(job.session or _new_id()) as spark, _plain_errors(job.pipeline):
             return run_interval(spark, job, self._state_of(job.catalog), progress)
+
+    def preview(self, job: IntervalJob, progress: Progress) -> tuple[ViewDifference, ...]:
+        with self._beside(job.session, "preview") as spark, _plain_errors(job.pipeline):
+            return preview_rebuild(spark, job, self._state_of(job.catalog), progress)
 
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult:
         with self._beside(job.session, "publish") as spark, _plain_errors(job.pipeline):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import PublishJob, PublishResult, SinkTarget
 from lockstep.control.ports import Progress, State
@@ -12,6 +12,7 @@ from lockstep.sql.circuit import OutboxSpec, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
+from lockstep_engine.deltas import STEP, WEIGHT, consolidate
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.kafka import publish_kafka
 from lockstep_engine.stopwatch import Stopwatch
@@ -87,8 +88,16 @@ def _publish_one(
         spark,
         sink,
         job.incarnation,
-        read_at(spark, job.catalog, outbox.table, snapshot),
+        _changes(read_at(spark, job.catalog, outbox.table, snapshot), outbox),
         target.first_step,
         target.last_step,
         job.step_times,
     )
+
+
+def _changes(rows: DataFrame, outbox: OutboxSpec) -> DataFrame:
+    """The outbox's rows under the columns that the view has: where others were dropped, rows that
+    differed in these alone are the same."""
+    if set(rows.columns) == {*outbox.columns, WEIGHT, STEP}:
+        return rows
+    return consolidate(rows, outbox.columns)

@@ -14,15 +14,18 @@ from types import MappingProxyType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.errors import EngineFailed, StateDiverged
+from lockstep.errors import EngineFailed, Refused, StateDiverged
+from lockstep_engine.deltas import quoted
 from lockstep_engine.failures import first_line
 
 __all__ = [
     "TABLE_PROPERTIES",
+    "add_columns",
     "append",
+    "columns_there",
     "configure_catalog",
     "ensure_table",
     "overwrite",
@@ -143,6 +146,35 @@ def _shape(schema: StructType) -> list[str]:
 def _kept(type_text: str) -> str:
     wider = re.sub(r"\b(tinyint|smallint)\b", "int", type_text)
     return re.sub(r"\b(var)?char\(\d+\)", "string", wider)
+
+
+def columns_there(spark: SparkSession, catalog: CatalogSettings, table: str) -> dict[str, DataType]:
+    """The columns that a table has by now, whichever snapshot they came with."""
+    schema = spark.table(table_name(catalog, table)).schema
+    return {field.name: field.dataType for field in schema.fields}
+
+
+def add_columns(
+    spark: SparkSession, catalog: CatalogSettings, table: str, wanted: StructType
+) -> None:
+    """Give a table the columns of `wanted` that it lacks; in its rows they are null. Raises Refused
+    where a column of that name has another type."""
+    there = columns_there(spark, catalog, table)
+    for field in wanted.fields:
+        if field.name not in there:
+            continue
+        found, expected = (_kept(k.simpleString()) for k in (there[field.name], field.dataType))
+        if found != expected:
+            raise Refused(
+                f"table {table}: column {field.name} cannot change its type",
+                expected=found,
+                found=expected,
+                next_step=f"cast it to {found}, or give the column another name",
+            )
+    lacking = [field for field in wanted.fields if field.name not in there]
+    if lacking:
+        added = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in lacking)
+        spark.sql(f"ALTER TABLE {table_name(catalog, table)} ADD COLUMNS ({added})")
 
 
 def read_at(

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
 
-from lockstep import runtime
+from lockstep import deploying, runtime
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 
@@ -110,7 +110,7 @@ def deploy(
             LOCKSTEP_KAFKA=broker.bootstrap,
         ).variables
         files = project(tmp_path / "project", database, engine)
-        runtime.deploy(str(files), Settings.load(variables))
+        deploying.deploy(str(files), Settings.load(variables))
         return variables
 
     return deployed

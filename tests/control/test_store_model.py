@@ -81,7 +81,9 @@ def _deploy(draw: Draw, state: PipelineState) -> Change:
     )
     files = replace(FILES, spec=draw(st.sampled_from(["one", "two ‰"])))
     sources = draw(often(None, ("a", "b"), ("a",), ()))
-    return Deploy(files, draw(st.sampled_from(["i1", "i2"])), sinks, sources)
+    incarnation = draw(st.sampled_from(["i1", "i2"]))
+    rebuilds, distrusted = draw(often(False, True)), draw(often((), ("a",), ("b", "a")))
+    return Deploy(files, incarnation, sinks, sources, rebuilds, distrusted)
 
 
 def _record(draw: Draw, state: PipelineState) -> Change:

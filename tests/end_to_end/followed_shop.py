@@ -11,7 +11,8 @@ from typing import Any
 
 from lockstep.adapters.settings import Settings
 from lockstep.control.model import Division, TableSlice
-from lockstep.runtime import Pipeline, deploy
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline
 
 SPEC = """\
 name: {name}

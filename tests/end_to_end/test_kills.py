@@ -24,7 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.adapters.settings import Settings
 from lockstep.control.interval import Point
-from lockstep.runtime import Pipeline, deploy
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reader

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
-from lockstep.runtime import Pipeline, deploy
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kafka"))
 from avro_builders import Registry, encoded, framed, running_registry

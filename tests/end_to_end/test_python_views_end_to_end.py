@@ -9,8 +9,9 @@ import pytest
 from followed_shop import COPY_ON_WRITE, Shop, rows, settings_of
 
 from lockstep.adapters.verify import verify
+from lockstep.deploying import deploy
 from lockstep.errors import WrongUse
-from lockstep.runtime import deploy, recorded
+from lockstep.runtime import recorded
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.exceptions import (
@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged, Unreachable
-from lockstep.ids import MAIN, MARKED_TAG
+from lockstep.ids import MAIN, MARKED_TAG, is_whole
 from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergState"]
@@ -143,14 +143,16 @@ class IcebergState:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
         main = metadata.refs.get(MAIN)
+        columns = tuple(field.name for field in metadata.schema().fields)
         if main is None:
-            return ViewHead(None, 0, None, tuple(metadata.refs))
+            return ViewHead(None, 0, None, tuple(metadata.refs), columns)
         head = self._snapshot(table, metadata, main.snapshot_id)
         return ViewHead(
             head.snapshot_id,
             _number(head, "total-records"),
             _newest_marker(table, metadata, head),
             tuple(metadata.refs),
+            columns,
         )
 
     # ── changing refs ───────────────────────────────────────────────────────────────────────────
@@ -201,6 +203,12 @@ class IcebergState:
                 found=str(error)[:300],
                 next_step="run the interval again: another attempt has another branch",
             ) from error
+
+    def rows(self, table: str, snapshot_id: int) -> Sequence[Mapping[str, Any]]:
+        with self._catalog.plain_errors(table):
+            found = self._load(table).scan(snapshot_id=snapshot_id).to_arrow()
+        rows: list[Mapping[str, Any]] = found.to_pylist()
+        return rows
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
         def change(metadata: TableMetadata) -> _RefChange:
@@ -375,7 +383,8 @@ def _number(snapshot: Snapshot, key: str) -> int:
 def _write_id(table: str, branch: str, snapshot: Snapshot) -> str:
     summary = _summary(snapshot)
     write_id = summary.get("lockstep.write")
-    if summary.get("operation") != Operation.APPEND.value or not write_id:
+    is_append = summary.get("operation") == Operation.APPEND.value
+    if not write_id or not (is_append or is_whole(write_id)):
         raise StateDiverged(
             f"table {table}: branch {branch} holds snapshot {snapshot.snapshot_id}, which no attempt "
             "has appended",

@@ -22,6 +22,7 @@ from lockstep.control.model import (
     Lease,
     OffsetRange,
     PipelineState,
+    Replaced,
     RunState,
     SinkState,
     SourceSlice,
@@ -77,6 +78,7 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         ),
         sinks=tuple(map(_sink, _rows_of(connection, tables.sinks, name, "ordinal"))),
         oldest_step=row.oldest_step,
+        replaced=None if row.replaced is None else _replaced(row.replaced),
     )
 
 
@@ -246,6 +248,10 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Val
             lambda: {"last_time_ms": _milliseconds(after.last_time) if after.last_time else None},
         ),
         (lambda s: s.positions, lambda: {"positions": _positions_text(after.positions)}),
+        (
+            lambda s: s.replaced,
+            lambda: {"replaced": _replaced_text(after.replaced) if after.replaced else None},
+        ),
     )
     values: _Values = {}
     for part, columns in parts:
@@ -394,14 +400,31 @@ def _sink_rows(sinks: Iterable[SinkState]) -> dict[str, _Values]:
 
 
 def _files(text: str) -> ProjectFiles:
-    held = json.loads(text)
+    return _files_of(json.loads(text))
+
+
+def _files_of(held: dict[str, Any]) -> ProjectFiles:
     return ProjectFiles(
         held["spec"], tuple((path, content) for path, content in held["files"]), held["folder"]
     )
 
 
 def _files_text(files: ProjectFiles) -> str:
-    return json.dumps({"spec": files.spec, "files": files.files, "folder": files.folder})
+    return json.dumps(_held_files(files))
+
+
+def _held_files(files: ProjectFiles) -> dict[str, Any]:
+    return {"spec": files.spec, "files": files.files, "folder": files.folder}
+
+
+def _replaced(text: str) -> Replaced:
+    held = json.loads(text)
+    return Replaced(_files_of(held["files"]), tuple(held["distrusted"]))
+
+
+def _replaced_text(replaced: Replaced) -> str:
+    held = {"files": _held_files(replaced.files), "distrusted": replaced.distrusted}
+    return json.dumps(held)
 
 
 def _positions(text: str) -> tuple[SourceSlice, ...]:

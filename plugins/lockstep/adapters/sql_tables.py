@@ -23,7 +23,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0002"
+HEAD = "0003"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -58,6 +58,7 @@ pipelines = _table(
     _number("oldest_step"),
     _number("last_time_ms", nullable=True),
     _text("positions"),
+    _text("replaced", nullable=True),
 )
 
 steps = _table("steps", _key("pipeline"), _key("step", BigInteger), _number("time_ms"))

@@ -3,7 +3,7 @@
 The result file decides, not the exit code: cluster managers and Airflow's provider fold all
 failures into one. The driver runs in client mode, next to the caller: both read the same files::
 
-    job file      {"kind": "IntervalJob" | "PublishJob" | "MergeJob", "job": {…}}   (control.codec)
+    job file      {"kind": "IntervalJob" | "PublishJob" | …, "job": {…}}   (control.codec)
     result file   {"result": {…}}  or  {"error": {"type", "message", …}}
 """
 
@@ -29,8 +29,10 @@ from lockstep.control.job import (
     IntervalJob,
     IntervalResult,
     MergeJob,
+    PreviewJob,
     PublishJob,
     PublishResult,
+    ViewDifference,
 )
 from lockstep.control.ports import Progress
 from lockstep.errors import EngineFailed, LockstepError, ProjectError, Refused, WrongUse
@@ -142,6 +144,11 @@ class SubmitEngine:
         result: IntervalResult = self._submit(job, IntervalResult, progress)
         return result
 
+    def preview(self, job: IntervalJob, progress: Progress) -> tuple[ViewDifference, ...]:
+        kind = tuple[ViewDifference, ...]
+        found: tuple[ViewDifference, ...] = self._submit(PreviewJob(job), kind, progress)
+        return found
+
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult:
         result: PublishResult = self._submit(job, PublishResult, progress)
         return result
@@ -160,7 +167,7 @@ class SubmitEngine:
         return ""
 
     def _submit(
-        self, job: IntervalJob | PublishJob | MergeJob, kind: Any, progress: Progress
+        self, job: IntervalJob | PreviewJob | PublishJob | MergeJob, kind: Any, progress: Progress
     ) -> Any:
         # The folder is readable by this user only: a job carries the catalog's credentials.
         with TemporaryDirectory(prefix="lockstep-job-") as folder:

@@ -159,7 +159,7 @@ def measure(
 ) -> Measured:
     """Warm-up runs, each a pipeline of its own over the same records, then the run that counts."""
     from lockstep.adapters.verify import verify
-    from lockstep.runtime import deploy
+    from lockstep.deploying import deploy
 
     def silent(_: str) -> None:
         return

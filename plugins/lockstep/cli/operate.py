@@ -125,7 +125,7 @@ def _time(text: str) -> datetime:
 
 def _deployed(folder: str, settings: Settings) -> str:
     """The name of the project; deploys it where it is not, and says where the record is older."""
-    from lockstep import runtime
+    from lockstep import deploying, runtime
     from lockstep.sql.reading.spec import parse_spec, read_project_files
 
     files = read_project_files(Path(folder))
@@ -133,7 +133,7 @@ def _deployed(folder: str, settings: Settings) -> str:
     try:
         recorded = runtime.recorded(name, settings).files
     except NotDeployed:
-        runtime.deploy(folder, settings)
+        deploying.deploy(folder, settings)
         progress(f"pipeline {name} is deployed")
         return name
     # Before a Spark is started in vain.

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lockstep.adapters.settings import Settings
-from lockstep.cli.output import command, show
+from lockstep.cli.output import command, progress, show
+from lockstep.control.job import ViewDifference
 from lockstep.errors import WrongUse
+from lockstep.sql.rebuild import ViewChange
+
+if TYPE_CHECKING:
+    from lockstep.deploying import Proposal
 
 __all__ = ["register"]
 
@@ -129,27 +137,60 @@ def init(folder: str) -> None:
 
 
 @click.argument("folder", metavar="DIR")
-def plan(folder: str) -> None:
-    """Show the circuit of the project in DIR: operators, state, cost. Changes nothing."""
-    from lockstep import runtime
-    from lockstep.sql.explain import explain, explain_data
+@click.option("--count", is_flag=True, help="Count on Spark the rows that a deploy would change.")
+def plan(folder: str, count: bool) -> None:
+    """Show the circuit of the project in DIR: operators, state, cost; and what a deploy would change in
+    what runs already. Changes nothing."""
+    from lockstep import deploying
+    from lockstep.sql.explain import explain, explain_data, explain_rebuild, rebuild_data
 
-    project, circuit = runtime.load_project(folder, Settings.load())
-    show(explain_data(project, circuit), lambda: explain(project, circuit))
+    settings = Settings.load()
+    proposal = deploying.propose(folder, settings)
+    found = deploying.preview(proposal, settings, progress) if count else ()
+    data = explain_data(proposal.project, proposal.circuit)
+    if proposal.rebuild is not None:
+        data["rebuild"] = rebuild_data(proposal.rebuild)
+        data["differences"] = [asdict(one) for one in found]
+
+    def text() -> str:
+        parts = [explain(proposal.project, proposal.circuit)]
+        if proposal.rebuild is not None:
+            parts += [explain_rebuild(proposal.rebuild), _differences_text(found)]
+        return "\n".join(parts)
+
+    show(data, text)
+
+
+def _differences_text(found: tuple[ViewDifference, ...]) -> str:
+    lines = []
+    for one in found:
+        lines.append(f"view {one.view}: {one.added:,} rows come, {one.removed:,} go")
+        lines += [f"    {row}" for row in one.sample]
+    return "\n".join(lines)
 
 
 @click.argument("folder", metavar="DIR")
-def deploy(folder: str) -> None:
-    """Record the project in DIR; Airflow shows its DAG a few seconds later."""
-    from lockstep import runtime
+@click.option("--yes", is_flag=True, help="Approve the change of rows that are published.")
+def deploy(folder: str, yes: bool) -> None:
+    """Record the project in DIR; Airflow shows its DAG a few seconds later.
+
+    Where a pipeline runs already and its views change, the next interval publishes the difference,
+    and nothing else: it is counted first, and asked for.
+    """
+    from lockstep import deploying
 
     settings = Settings.load()
-    state = runtime.deploy(folder, settings)
+
+    def approves(proposal: Proposal) -> bool:
+        return yes or _is_approved(proposal, settings)
+
+    state = deploying.deploy(folder, settings, approves)
     result = {
         "name": state.name,
         "incarnation": state.incarnation,
         "step": state.version.last_step,
         "version": state.version.number,
+        "rebuilds": state.replaced is not None,
         "sinks": [sink.name for sink in state.sinks],
         "airflow": f"{settings.airflow_url}/dags/{state.name}" if settings.airflow_url else "",
     }
@@ -163,3 +204,23 @@ def deploy(folder: str) -> None:
         return f"pipeline {state.name} is deployed, at version {state.version.number}\n{follow}"
 
     show(result, text)
+
+
+def _is_approved(proposal: Proposal, settings: Settings) -> bool:
+    """Whether no published row changes, or somebody at the terminal says yes."""
+    from lockstep import deploying
+    from lockstep.sql.explain import explain_rebuild
+
+    assert proposal.rebuild is not None, "asked for a change only"
+    found = deploying.preview(proposal, settings, progress)
+    progress(explain_rebuild(proposal.rebuild) + _differences_text(found))
+    if not any(one.removed or one.added for one in found if one.view in _published(proposal)):
+        return True
+    is_asked = sys.stdin.isatty()
+    return is_asked and click.confirm("publish this difference?", err=True)
+
+
+def _published(proposal: Proposal) -> set[str]:
+    """Views that are there already: the rows of a new one surprise nobody."""
+    assert proposal.rebuild is not None, "asked for a change only"
+    return {view for view, how in proposal.rebuild.views.items() if how is ViewChange.CHANGED}

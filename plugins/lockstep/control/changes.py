@@ -54,12 +54,18 @@ class Deploy:
     `sinks` are all that the files have: known ones keep their progress and must not change their
     view or provider, others are dropped from the record (their own markers stay). `sources` are the
     names of the sources of these files: positions of others are forgotten; None keeps all.
+
+    `rebuilds` says that the files need other state than the newest version holds, or that what it holds
+    of the sources `distrusted` is not to be kept: the next interval makes it, and attempts that run
+    become ABANDONED, as they work with other files. Nothing of that where there is no version yet.
     """
 
     files: ProjectFiles
     incarnation: str
     sinks: tuple[SinkState, ...]
     sources: tuple[str, ...] | None = None
+    rebuilds: bool = False
+    distrusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from lockstep.control.changes import (
     Rejected,
     Unknown,
 )
+from lockstep.control.history import rebuilding, standing_interval
 from lockstep.control.job import (
     CatalogSettings,
     IntervalJob,
@@ -52,7 +53,12 @@ from lockstep.control.ports import (
 )
 from lockstep.control.reports import Committed, Planned, Published
 from lockstep.errors import AttemptLost, SourceChanged, StateDiverged, Unreachable
-from lockstep.ids import attempt_branch, errors_table, version_tag
+from lockstep.ids import (
+    attempt_branch,
+    errors_table,
+    outbox_table,
+    version_tag,
+)
 from lockstep.threads import in_parallel
 
 __all__ = ["Parts", "Point", "commit", "plan", "publish", "record", "run", "settle"]
@@ -78,6 +84,7 @@ class Parts:
     """What the stages of one pipeline work with.
 
     `source_names` are the project's sources, `reads_time` says that a view changes as time goes on,
+    `needs_divisions` that a view's rows depend on which step a record was in,
     `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
     `reached` is told each point that a stage gets to.
     """
@@ -98,6 +105,7 @@ class Parts:
     new_id: Callable[[], str]
     reached: Callable[[Point], None] = lambda _: None
     reads_time: bool = False
+    needs_divisions: bool = False
 
 
 # ── plan ────────────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +114,8 @@ class Parts:
 def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     """Fix and record the division of the next interval, up to `until`.
 
-    A pending interval is given back as it is. `until` None, or not in the past, means up to the last
+    A pending interval is given back as it is. After a deploy of other queries comes one step without
+    input, in which their state is made. `until` None, or not in the past, means up to the last
     stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
     came in that is no step, unless the project reads the time of its steps. Raises
     SourceChanged, Unreachable.
@@ -118,6 +127,11 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     if recorded.desired is RunState.PAUSE:
         progress(f"pipeline {parts.pipeline} is paused after step {recorded.next_step - 1}")
         return Planned(None, behind=False)
+    if recorded.replaced is not None:
+        landed = record(parts, RecordInterval(standing_interval(recorded)))
+        parts.reached(Point.PLAN_RECORDED)
+        progress(f"step {recorded.next_step} has no input: what other queries need is made in it")
+        return Planned(landed.pending, behind=True)
     now = parts.clock.now()
     takes_all_there_is = until is None or until >= now
     if until is None:
@@ -214,6 +228,7 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         f"{_steps(interval)}: attempt {attempt.id} opens version {base.number} "
         f"to make version {base.number + 1}"
     )
+    time_before = _time_before(parts, interval)
     job = IntervalJob(
         pipeline=parts.pipeline,
         incarnation=began.incarnation,
@@ -227,7 +242,10 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         variables=parts.variables,
         catalog=parts.catalog,
         session=attempt.session,
-        time_before=_time_before(parts, interval),
+        time_before=time_before,
+        rebuilding=rebuilding(
+            began, interval, time_before, parts.store, parts.state, parts.needs_divisions
+        ),
     )
     result = parts.engine.run(job, progress)
     parts.reached(Point.RUN_APPENDED)
@@ -300,7 +318,8 @@ def _check_branches(parts: Parts, attempt: Attempt, base: Version, result: Inter
     def check(table: str) -> str:
         listed = [write for write in result.writes if write.table == table]
         expected = tuple(write.write_id for write in listed)
-        found = parts.state.appended(table, attempt.branch, base.tables.get(table))
+        start = result.opened.get(table, base.tables.get(table))
+        found = parts.state.appended(table, attempt.branch, start)
         if found != expected:
             return f"{table}: expected the appends {expected}, found {found}"
         if listed and result.tables[table] != listed[-1].snapshot_id:
@@ -377,7 +396,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
     targets = tuple(
         SinkTarget(sink.name, sink.view, sink.provider, sink.published_step + 1, version.last_step)
         for sink in recorded.sinks
-        if sink.published_step < version.last_step
+        if sink.published_step < version.last_step and outbox_table(sink.view) in version.tables
     )
     if version.number == 0 or not targets:
         progress(f"every sink is at step {version.last_step}; nothing to publish")
@@ -394,7 +413,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
         last_step=version.last_step,
         tables=version.tables,
         sinks=targets,
-        files=recorded.files,
+        files=recorded.version_files,
         variables=parts.variables,
         catalog=parts.catalog,
         step_times=_step_times(parts, targets),

@@ -19,10 +19,13 @@ __all__ = [
     "IntervalResult",
     "MergeJob",
     "MergeTable",
+    "PreviewJob",
     "PublishJob",
     "PublishResult",
+    "Rebuilding",
     "SinkTarget",
     "TableWrite",
+    "ViewDifference",
 ]
 
 
@@ -41,6 +44,19 @@ class CatalogSettings:
 
 
 @dataclass(frozen=True)
+class Rebuilding:
+    """The state is to be made that the version opened does not hold, before the interval runs.
+
+    `files` are the project that made that version, `distrusted` the sources of which nothing that it
+    holds is kept, `history` what had been read of all sources before the interval.
+    """
+
+    files: ProjectFiles
+    distrusted: tuple[str, ...]
+    history: Interval
+
+
+@dataclass(frozen=True)
 class IntervalJob:
     """One attempt at one interval: read these ranges, from this version, append to this branch.
 
@@ -48,6 +64,7 @@ class IntervalJob:
     it is new. `time_before` is the time of the step before the interval, None where there is none:
     what came due up to then has been shown. `variables` fill `${...}` in the project's files.
     `session` is the Connect session id that the attempt has recorded, '' under spark-submit.
+    `rebuilding` is there in the first interval after a deploy of other queries.
     """
 
     pipeline: str
@@ -63,6 +80,19 @@ class IntervalJob:
     catalog: CatalogSettings
     session: str = ""
     time_before: datetime | None = None
+    rebuilding: Rebuilding | None = None
+
+
+@dataclass(frozen=True)
+class PreviewJob:
+    """What an interval that rebuilds would publish, and nothing written."""
+
+    interval: IntervalJob
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self.interval.pipeline
 
 
 @dataclass(frozen=True)
@@ -84,12 +114,14 @@ class IntervalResult:
 
     Every table of the circuit is in `tables` (all that version v+1 shall name), mapped to the
     snapshot at the head of the attempt's branch; `writes` are the appends that this attempt made.
-    `seconds` are times per part, for the task log.
+    `seconds` are times per part, for the task log. `opened` are tables that the version opened does not
+    name and that were continued all the same, from these snapshots.
     """
 
     tables: Mapping[str, int] = field(hash=False)
     writes: tuple[TableWrite, ...]
     seconds: Mapping[str, float] = field(hash=False)
+    opened: Mapping[str, int] = field(hash=False, default_factory=dict)
 
     def records(self, table: str) -> int:
         """Rows that were added to a table."""
@@ -165,3 +197,14 @@ class MergeJob:
     catalog: CatalogSettings
     session: str = ""
     traces: Mapping[str, int] = field(hash=False, default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ViewDifference:
+    """By what a view would differ under other queries: rows (each copy counts) that would come and go,
+    and a few of them as JSON, with + or - before each."""
+
+    view: str
+    added: int
+    removed: int
+    sample: tuple[str, ...]

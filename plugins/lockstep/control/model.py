@@ -23,6 +23,7 @@ __all__ = [
     "Lease",
     "OffsetRange",
     "PipelineState",
+    "Replaced",
     "RunState",
     "SinkState",
     "SourceSlice",
@@ -241,6 +242,15 @@ class Lease:
     expires: datetime
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """The project that made the newest version, while the next interval has to rebuild what another one
+    needs. `distrusted` are sources of which nothing that the version holds is kept."""
+
+    files: ProjectFiles
+    distrusted: tuple[str, ...] = ()
+
+
 class RunState(Enum):
     """Desired state of a pipeline (seed 000): RUN, or PAUSE at the next step boundary."""
 
@@ -257,7 +267,8 @@ class PipelineState:
     time of the newest recorded step, and `positions` how far recorded steps have read each source:
     of a topic, ranges of (partition, first offset ever, next offset); of a table, from None to the
     last snapshot. `revision` rises with each change. Divisions of steps before `oldest_step` are
-    trimmed.
+    trimmed. `files` are what was deployed last; where they need other state than the newest version
+    holds, `replaced` is there until a version is committed.
     """
 
     name: str
@@ -274,11 +285,17 @@ class PipelineState:
     attempts: tuple[Attempt, ...] = ()
     sinks: tuple[SinkState, ...] = ()
     oldest_step: int = 0
+    replaced: Replaced | None = None
 
     @property
     def version(self) -> Version:
         """The newest version."""
         return self.versions[-1]
+
+    @property
+    def version_files(self) -> ProjectFiles:
+        """The project that made the newest version."""
+        return self.files if self.replaced is None else self.replaced.files
 
     @property
     def session(self) -> str:

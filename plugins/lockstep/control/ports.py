@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from lockstep.control.changes import Change, Outcome
 from lockstep.control.compaction import DataFileInfo
-from lockstep.control.job import IntervalJob, IntervalResult, MergeJob, PublishJob, PublishResult
+from lockstep.control.job import (
+    IntervalJob,
+    IntervalResult,
+    MergeJob,
+    PublishJob,
+    PublishResult,
+    ViewDifference,
+)
 from lockstep.control.model import Division, PipelineState, Version
 from lockstep.control.table_history import TableHistory
 
@@ -126,12 +133,14 @@ class Marker:
 @dataclass(frozen=True)
 class ViewHead:
     """A published view as `main` shows it: its snapshot (None: the table has none yet), how many rows
-    its data files hold, the marker of its newest marked ancestor, and the names of all its refs."""
+    its data files hold, the marker of its newest marked ancestor, and the names of all its refs and of
+    its columns, in order."""
 
     snapshot_id: int | None
     records: int
     marker: Marker | None
     refs: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 class State(Protocol):
@@ -144,8 +153,8 @@ class State(Protocol):
 
     def appended(self, table: str, branch: str, base_snapshot_id: int | None) -> tuple[str, ...]:
         """Write ids (`lockstep.write`) of the snapshots on the branch after the base, oldest first.
-        Raises StateDiverged where the branch does not descend from the base, or where a snapshot is
-        no append or carries no write id."""
+        Raises StateDiverged where the branch does not descend from the base, or where a snapshot
+        carries no write id, or is no append, and its id does not say that it is whole."""
         ...
 
     def head(self, table: str, branch: str) -> int:
@@ -174,6 +183,10 @@ class State(Protocol):
     ) -> None:
         """One snapshot on the branch with these rows, by column name, which carries the summary; it
         stands for no rows, too."""
+        ...
+
+    def rows(self, table: str, snapshot_id: int) -> Sequence[Mapping[str, Any]]:
+        """All rows of a small table at a snapshot, by column name, in no order."""
         ...
 
     def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
@@ -245,6 +258,10 @@ class Engine(Protocol):
     """Spark, as the control side sees it."""
 
     def run(self, job: IntervalJob, progress: Progress) -> IntervalResult: ...
+
+    def preview(self, job: IntervalJob, progress: Progress) -> tuple[ViewDifference, ...]:
+        """By what each view would differ after a job that rebuilds; nothing is written."""
+        ...
 
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult: ...
 

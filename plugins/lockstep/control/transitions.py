@@ -36,6 +36,7 @@ from lockstep.control.model import (
     Intent,
     Lease,
     PipelineState,
+    Replaced,
     SinkState,
 )
 from lockstep.control.positions import positions_after
@@ -113,9 +114,27 @@ def _deploy_again(state: PipelineState, change: Deploy) -> PipelineState:
     if change.sources is not None:
         kept_names = frozenset(change.sources)
         positions = tuple(slice_ for slice_ in positions if slice_.source in kept_names)
-    if (state.files, state.sinks, state.positions) == (change.files, sinks, positions):
+    before = (state.files, state.sinks, state.positions, state.replaced)
+    replaced = _replaced_after(state, change)
+    if before == (change.files, sinks, positions, replaced):
         return state
-    return replace(state, files=change.files, sinks=sinks, positions=positions)
+    attempts = _abandoned(state) if change.rebuilds else state.attempts
+    return replace(
+        state,
+        files=change.files,
+        sinks=sinks,
+        positions=positions,
+        replaced=replaced,
+        attempts=attempts,
+    )
+
+
+def _replaced_after(state: PipelineState, change: Deploy) -> Replaced | None:
+    """What the next interval rebuilds from: the newest version, however many deploys follow it."""
+    if not change.rebuilds or state.version.number == 0:
+        return state.replaced
+    known = () if state.replaced is None else state.replaced.distrusted
+    return Replaced(state.version_files, tuple(sorted({*known, *change.distrusted})))
 
 
 def _sinks_after(state: PipelineState, change: Deploy) -> tuple[SinkState, ...]:
@@ -258,13 +277,15 @@ def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
         ),
     )
     _check_base(state, attempt.base)
-    others = tuple(
-        replace(other, state=AttemptState.ABANDONED)
-        if other.state is AttemptState.RUNNING
-        else other
-        for other in state.attempts
+    return replace(state, attempts=(*_abandoned(state), attempt))
+
+
+def _abandoned(state: PipelineState) -> tuple[Attempt, ...]:
+    """The attempts, of which none may commit any more."""
+    return tuple(
+        replace(one, state=AttemptState.ABANDONED) if one.state is AttemptState.RUNNING else one
+        for one in state.attempts
     )
-    return replace(state, attempts=(*others, attempt))
 
 
 def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineState:
@@ -315,6 +336,7 @@ def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineStat
         versions=(*state.versions, replace(version, tables=dict(version.tables))),
         attempts=_with_state(state, attempt.id, AttemptState.COMMITTED),
         pending=None,
+        replaced=None,
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lockstep.errors import Position
-from lockstep.sql.plans.nodes import Node, Scan, Temporal
+from lockstep.ids import outbox_table
+from lockstep.sql.plans.nodes import Node, Scan, Temporal, Upsert, Watermark
 
 __all__ = [
     "MADE_SUFFIX",
@@ -248,7 +249,7 @@ class OutboxSpec:
 
     @property
     def table(self) -> str:
-        return f"{self.view}_changes"
+        return outbox_table(self.view)
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,12 @@ class Circuit:
             isinstance(operator.node, Temporal) and not operator.node.watermarks
             for operator in self.operators
         )
+
+    @property
+    def needs_divisions(self) -> bool:
+        """Whether the rows of a view depend on which step a record was in: a row below a watermark is
+        late, and of a key in several partitions the last step wins. Else all records can be one step."""
+        return any(isinstance(operator.node, Watermark | Upsert) for operator in self.operators)
 
 
 def readers(circuit: Circuit) -> Mapping[int, tuple[str, ...]]:

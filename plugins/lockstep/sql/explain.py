@@ -33,9 +33,10 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.reading.intervals import interval_text
+from lockstep.sql.rebuild import Rebuild
 from lockstep.sql.sources.source_layout import layout_of
 
-__all__ = ["explain", "explain_data"]
+__all__ = ["explain", "explain_data", "explain_rebuild", "rebuild_data"]
 
 _COST = {
     Cost.CHANGE: "cost of the change",
@@ -77,6 +78,32 @@ def _reading(source: SourceTable) -> str:
     format_, keys = source.options.get("format", "json"), layout_of(source).keys
     by = f" by {', '.join(keys)}" if keys else ""
     return f", {format_}{by}" if format_ != "json" else ""
+
+
+def explain_rebuild(rebuild: Rebuild) -> str:
+    """What a deploy would do to a version's state, as text; ends with a newline."""
+    lines = ["against what is deployed", "  views"]
+    lines += [f"    {view}: {change.value}" for view, change in rebuild.views.items()]
+    lines.append(
+        f"  state: {len(rebuild.kept)} traces are kept, {len(rebuild.made)} made, "
+        f"{len(rebuild.dropped)} dropped"
+    )
+    read = [f"{known.table} (as it stands)" for known in rebuild.known]
+    read += [f"source {name} from its beginning" for name in rebuild.sources]
+    lines += [f"  reads {one}" for one in read] or ["  reads nothing again"]
+    return "\n".join(lines) + "\n"
+
+
+def rebuild_data(rebuild: Rebuild) -> dict[str, Any]:
+    """The same as values that JSON can hold."""
+    return {
+        "views": {view: change.value for view, change in rebuild.views.items()},
+        "kept": list(rebuild.kept),
+        "made": list(rebuild.made),
+        "dropped": list(rebuild.dropped),
+        "known": [known.table for known in rebuild.known],
+        "sources": list(rebuild.sources),
+    }
 
 
 def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:

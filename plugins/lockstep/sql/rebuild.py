@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceKind
-from lockstep.sql.plans.nodes import Scan, Temporal, Upsert, Watermark
+from lockstep.sql.plans.nodes import Scan, Temporal, Upsert
 
 __all__ = ["Known", "Rebuild", "ViewChange", "plan_rebuild"]
 
@@ -61,12 +61,6 @@ class Rebuild:
     def is_empty(self) -> bool:
         """Whether the version holds all that the new queries need, and publishes the same views."""
         return not self.made and all(c is ViewChange.UNCHANGED for c in self.views.values())
-
-    @property
-    def needs_divisions(self) -> bool:
-        """Whether the result depends on which step a record was in: a row below a watermark is late,
-        and of a key in several partitions the last step wins. Else all records can be one step."""
-        return any(isinstance(o.node, Watermark | Upsert) for o in self.circuit.operators)
 
 
 def plan_rebuild(
@@ -187,8 +181,9 @@ def _pruned(
             continue
         if ref in known and ref not in evaluated:
             scan = Scan(known[ref].leaf, operator.node.columns)
-            operator = replace(operator, node=scan, inputs=(), traces=(), rows=(), body=())
-        elif isinstance(operator.node, Temporal):
+            found.append(replace(operator, node=scan, inputs=(), traces=(), rows=(), body=()))
+            continue
+        if isinstance(operator.node, Temporal):
             evaluated |= set(operator.inputs[1:])
         found.append(operator)
         wanted |= set(operator.inputs)

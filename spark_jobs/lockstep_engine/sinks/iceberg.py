@@ -33,6 +33,7 @@ from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
 from lockstep_engine.sinks.view_rows import as_copies, count_change, incomparable, within
 from lockstep_engine.tables import (
     TABLE_PROPERTIES,
+    add_columns,
     append,
     ensure_table,
     overwrite,
@@ -187,6 +188,8 @@ def _opened(publish: _Publish) -> ViewHead:
         )
         publish.reached(ViewPoint.MADE)
         head = publish.state.view_head(publish.view)
+    if head is not None and set(head.columns) != set(publish.columns):
+        _change_columns(publish, head)
     if head is not None and head.snapshot_id is None:
         # Somebody made the table by hand, with partitions perhaps; a branch needs a snapshot.
         empty = publish.outbox.select(*map(quoted, publish.columns)).limit(0)
@@ -194,6 +197,31 @@ def _opened(publish: _Publish) -> ViewHead:
         head = publish.state.view_head(publish.view)
     assert head is not None, "the table has just been made or found"
     return head
+
+
+def _change_columns(publish: _Publish, head: ViewHead) -> None:
+    """Give the table the columns that the view has by now. In what stands there new ones are null, as
+    they are in what the outbox takes back of it."""
+    wanted = publish.outbox.select(*map(quoted, publish.columns)).schema
+    add_columns(publish.spark, publish.catalog, publish.view, wanted)
+    dropped = [name for name in head.columns if name not in publish.columns]
+    if dropped:
+        name, columns = table_name(publish.catalog, publish.view), ", ".join(map(quoted, dropped))
+        publish.spark.sql(f"ALTER TABLE {name} DROP COLUMNS ({columns})")
+
+
+def _rows_at(publish: _Publish, snapshot_id: int) -> DataFrame:
+    """The view at a snapshot, under the columns that it has by now."""
+    rows = read_at(publish.spark, publish.catalog, publish.view, snapshot_id)
+    kinds = {field.name: field.dataType for field in publish.outbox.schema.fields}
+    return rows.select(
+        *(
+            F.col(quoted(name))
+            if name in rows.columns
+            else F.lit(None).cast(kinds[name]).alias(name)
+            for name in publish.columns
+        )
+    )
 
 
 def _marker_step(publish: _Publish, head: ViewHead) -> int:
@@ -328,8 +356,7 @@ def _rewrite(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int
     changed = Observation()
     change = merge_steps(delta, publish.columns)
     net = change.observe(changed, F.count(F.lit(1)).alias("rows"))
-    there = read_at(publish.spark, publish.catalog, publish.view, base)
-    copies = there.select(*map(quoted, publish.columns), F.lit(1).cast("bigint").alias(WEIGHT))
+    copies = _rows_at(publish, base).withColumn(WEIGHT, F.lit(1).cast("bigint"))
     after = merge_steps(copies.unionByName(net), publish.columns)
     lacking = F.raise_error(
         F.concat(F.lit(LACKING), F.to_json(F.struct(*columns_of(publish.columns))))
@@ -403,7 +430,7 @@ def _deleted_copies(publish: _Publish, branch: str, base: int) -> int:
 def _left_over(publish: _Publish, deleted: DataFrame, base: int) -> DataFrame:
     """The copies that must stay of rows that lose only some: the view at the base says how many there
     were. Raises StateDiverged where a row is taken back more often than it stands there."""
-    at_base = read_at(publish.spark, publish.catalog, publish.view, base).alias("t")
+    at_base = _rows_at(publish, base).alias("t")
     matches = " AND ".join(_equal(publish.columns, "t", "s"))
     there = at_base.join(
         deleted.select(*map(quoted, publish.columns)).alias("s"),

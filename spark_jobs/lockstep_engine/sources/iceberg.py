@@ -193,11 +193,12 @@ def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog
 def _start(source: SourceTable, interval: Interval) -> int | None:
     """The snapshot that the interval starts from."""
     slices = interval.divisions[0].slices
-    return next(
+    starts = (
         slice_.start
         for slice_ in slices
         if isinstance(slice_, TableSlice) and slice_.source == source.name
     )
+    return next(starts, None)  # a source that was declared after the interval was divided
 
 
 def _name(source: SourceTable) -> str:

@@ -1,15 +1,24 @@
 """What each step read, as rows beside the output that rests on it: topics in one table, followed tables
-in another."""
+in another. The rows give the divisions back, long after the control store has trimmed its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
-from lockstep.control.model import Interval, TableSlice, TopicSlice
+from lockstep.control.model import (
+    Division,
+    Interval,
+    OffsetRange,
+    SourceSlice,
+    TableSlice,
+    TopicSlice,
+)
 from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
 
-__all__ = ["STEP_LOG_COLUMNS", "step_log"]
+__all__ = ["STEP_LOG_COLUMNS", "logged_divisions", "step_log"]
 
 _STEP = "step bigint, time timestamp, source string"
 STEP_LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -21,6 +30,8 @@ STEP_LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 """The columns of the tables, as Spark DDL."""
+
+_Rows = Iterable[Mapping[str, Any]]
 
 
 def step_log(interval: Interval) -> Mapping[str, Sequence[Mapping[str, object]]]:
@@ -48,3 +59,33 @@ def step_log(interval: Interval) -> Mapping[str, Sequence[Mapping[str, object]]]
                     tables.append(row)
     found = {STEPS_TABLE: topics, TABLE_STEPS_TABLE: tables}
     return {table: rows for table, rows in found.items() if rows}
+
+
+def logged_divisions(topics: _Rows, tables: _Rows) -> tuple[Division, ...]:
+    """The divisions that the rows of the two tables say, by step, in any order given.
+
+    How many rows a followed table changed in a step is not logged: 0 where it changed, which is no
+    bound. A step of a pipeline without sources has no rows, and is not among them.
+    """
+    times: dict[int, datetime] = {}
+    slices: dict[int, list[SourceSlice]] = {}
+    ranges: dict[tuple[int, str, str, str], list[OffsetRange]] = {}
+    for row in topics:
+        times[row["step"]] = row["time"]
+        key = (row["step"], row["source"], row["topic"], row["topic_id"])
+        offsets = OffsetRange(row["partition"], row["start_offset"], row["end_offset"])
+        ranges.setdefault(key, []).append(offsets)
+    for (step, source, topic, topic_id), found in ranges.items():
+        slices.setdefault(step, []).append(
+            TopicSlice(source, topic, topic_id, tuple(sorted(found)))
+        )
+    for row in tables:
+        times[row["step"]] = row["time"]
+        ends = (row["start_snapshot"], row["end_snapshot"])
+        slices.setdefault(row["step"], []).append(
+            TableSlice(row["source"], row["table"], row["table_id"], *ends, 0)
+        )
+    return tuple(
+        Division(step, time, tuple(sorted(slices[step], key=lambda one: one.source)))
+        for step, time in sorted(times.items())
+    )

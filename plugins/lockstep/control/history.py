@@ -1,0 +1,141 @@
+"""What had been read before an interval: the input from which a changed project's state is made.
+
+The law: the past of an interval holds each source from its first offset, or from the empty table, up to
+where the interval begins, and nothing of a source from before it was dropped and declared anew. As one
+step or as the steps that were recorded, it is the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from lockstep.control.job import Rebuilding
+from lockstep.control.model import (
+    Division,
+    Interval,
+    OffsetRange,
+    PipelineState,
+    SourceSlice,
+    TableSlice,
+    TopicSlice,
+)
+from lockstep.control.ports import State, Store
+from lockstep.control.step_log import logged_divisions
+from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
+
+__all__ = ["as_one_step", "as_recorded", "in_one_step", "rebuilding", "standing_interval"]
+
+
+def standing_interval(state: PipelineState) -> Interval:
+    """The next step without any input, at the time of the last one."""
+    assert state.last_time is not None, "there is a step before one that stands still"
+    slices = (_standing(position) for position in state.positions)
+    return Interval((Division(state.next_step, state.last_time, tuple(slices)),))
+
+
+def _standing(position: SourceSlice) -> SourceSlice:
+    match position:
+        case TopicSlice():
+            ends = (OffsetRange(r.partition, r.end, r.end) for r in position.ranges)
+            return replace(position, ranges=tuple(ends))
+        case TableSlice():
+            return replace(position, start=position.end, records=0)
+
+
+def as_one_step(state: PipelineState, interval: Interval, time: datetime) -> Interval:
+    """All that was read before a pending interval, as one step of that time."""
+    starts = {slice_.source: slice_ for slice_ in interval.divisions[0].slices}
+    slices = (_before(position, starts[position.source]) for position in state.positions)
+    return Interval((Division(interval.first_step - 1, time, tuple(slices)),))
+
+
+def _before(position: SourceSlice, start: SourceSlice) -> SourceSlice:
+    """From where the source was first read to where the interval starts."""
+    match position, start:
+        case TopicSlice(), TopicSlice():
+            first = {range_.partition: range_.start for range_ in position.ranges}
+            ranges = (OffsetRange(r.partition, first[r.partition], r.start) for r in start.ranges)
+            return replace(position, ranges=tuple(ranges))
+        case TableSlice(), TableSlice():
+            return replace(position, start=None, end=start.start, records=0)
+    raise AssertionError("a position is of the kind that its divisions are")
+
+
+def in_one_step(interval: Interval) -> Interval:
+    """The input of all steps as that of the last."""
+    found: dict[str, SourceSlice] = {}
+    for division in interval.divisions:
+        for slice_ in division.slices:
+            before = found.get(slice_.source)
+            found[slice_.source] = slice_ if before is None else _from(before, slice_)
+    last = interval.divisions[-1]
+    return Interval((replace(last, slices=tuple(found[name] for name in sorted(found))),))
+
+
+def _from(first: SourceSlice, last: SourceSlice) -> SourceSlice:
+    """The slice from where one begins to where a later one ends."""
+    match first, last:
+        case TopicSlice(), TopicSlice():
+            starts = {range_.partition: range_.start for range_ in first.ranges}
+            ranges = (
+                OffsetRange(r.partition, starts.get(r.partition, r.start), r.end)
+                for r in last.ranges
+            )
+            return replace(last, ranges=tuple(ranges))
+        case TableSlice(), TableSlice():
+            records = first.records + last.records
+            return replace(
+                last, start=first.start, records=records if first.start != last.end else 0
+            )
+    raise AssertionError("the slices of a source are of one kind")
+
+
+def as_recorded(divisions: Iterable[Division]) -> Interval:
+    """The steps themselves; of a source that was absent in between, what came after that."""
+    recorded = tuple(divisions)
+    kept: list[Division] = []
+    present = {slice_.source for slice_ in recorded[-1].slices}
+    for division in reversed(recorded):
+        present &= {slice_.source for slice_ in division.slices}
+        slices = tuple(slice_ for slice_ in division.slices if slice_.source in present)
+        kept.append(replace(division, slices=slices))
+    return Interval(tuple(reversed(kept)))
+
+
+def rebuilding(
+    state: PipelineState,
+    interval: Interval,
+    time_before: datetime | None,
+    store: Store,
+    tables: State,
+    needs_divisions: bool,
+) -> Rebuilding | None:
+    """From which past an attempt at a pending interval makes what the files need and the version opened
+    does not hold; None where it holds everything. Raises Unreachable, StateDiverged."""
+    replaced = state.replaced
+    if replaced is None:
+        return None
+    if needs_divisions:
+        history = as_recorded(_all_divisions(state, interval.first_step - 1, store, tables))
+    else:
+        assert time_before is not None, "a version that is replaced has a last step"
+        history = as_one_step(state, interval, time_before)
+    return Rebuilding(replaced.files, replaced.distrusted, history)
+
+
+def _all_divisions(
+    state: PipelineState, last_step: int, store: Store, tables: State
+) -> tuple[Division, ...]:
+    """The divisions of all steps from the first on: the store's, and before those the logged ones."""
+    kept = store.divisions(state.name, 0, last_step)
+    if state.oldest_step == 0:
+        return kept
+    held = state.version.tables
+    topics, followed = (
+        tables.rows(table, held[table]) if table in held else ()
+        for table in (STEPS_TABLE, TABLE_STEPS_TABLE)
+    )
+    logged = logged_divisions(topics, followed)
+    return (*(one for one in logged if one.step < state.oldest_step), *kept)

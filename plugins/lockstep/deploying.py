@@ -1,0 +1,194 @@
+"""Recording a project: what it changes in one that runs already, and how published rows would differ."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.control import transitions
+from lockstep.control.changes import Deploy, Landed
+from lockstep.control.history import rebuilding, standing_interval
+from lockstep.control.job import IntervalJob, ViewDifference
+from lockstep.control.model import PipelineState, SinkState
+from lockstep.control.ports import Engine, Progress
+from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
+from lockstep.runtime import engine_of, load_files, require_broker, tables_of
+from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.project import parse_project
+from lockstep.sql.rebuild import Rebuild, plan_rebuild
+from lockstep.sql.sources.source_layout import decoding_options
+from lockstep.sql.sources.watermarks import watermark_of
+
+__all__ = ["Proposal", "deploy", "preview", "propose", "reconcile"]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A project that could be deployed. `state` is what is recorded under its name, None where nothing
+    is; `rebuild` what would have to be made, None where no version exists or all stays as it is."""
+
+    project: Project
+    circuit: Circuit
+    files: ProjectFiles
+    change: Deploy
+    state: PipelineState | None = None
+    rebuild: Rebuild | None = None
+
+
+def propose(folder: str, settings: Settings) -> Proposal:
+    """Read a project folder and compare it with what is deployed; changes nothing.
+
+    Raises ProjectError; WrongUse where a source reads another topic while an interval is pending.
+    """
+    project, circuit, files = load_files(folder, settings)
+    try:
+        state = SqlStore(settings.store_url).read(project.name)
+    except NotDeployed:
+        return Proposal(project, circuit, files, _change(project, circuit, files))
+    return _compared(project, circuit, files, state, settings)
+
+
+def reconcile(name: str, settings: Settings) -> PipelineState:
+    """Have the next interval make all state of a deployed pipeline anew from the sources, and publish
+    by what the views then differ. Raises NotDeployed; WrongUse where there is no version yet."""
+    store = SqlStore(settings.store_url)
+    state = store.read(name)
+    if state.version.number == 0:
+        raise WrongUse(
+            f"pipeline {name} has no version yet",
+            expected="a version, whose state is to be made anew",
+            found="version 0",
+            next_step=f"lockstep run {name} --once",
+        )
+    project = parse_project(state.files, settings.variables())
+    change = _change(project, build_circuit(project), state.files)
+    sources = tuple(sorted(source.name for source in project.sources))
+    return _landed(store, name, replace(change, rebuilds=True, distrusted=sources))
+
+
+def deploy(
+    folder: str,
+    settings: Settings,
+    approves: Callable[[Proposal], bool] | None = None,
+) -> PipelineState:
+    """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
+
+    Where it needs other state than the newest version holds, the next interval makes that, and
+    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known,
+    Refused where it was not approved.
+    """
+    proposal = propose(folder, settings)
+    name = proposal.project.name
+    require_broker(name, proposal.files, settings)
+    if proposal.rebuild is not None and approves is not None and not approves(proposal):
+        raise Refused(
+            f"pipeline {name} was not deployed: the change was not approved",
+            expected="a yes",
+            found="none",
+            next_step=f"lockstep plan {folder} shows it; lockstep deploy {folder} --yes",
+        )
+    return _landed(SqlStore(settings.store_url), name, proposal.change)
+
+
+def preview(
+    proposal: Proposal, settings: Settings, progress: Progress, engine: Engine | None = None
+) -> tuple[ViewDifference, ...]:
+    """By how many rows each view that changes would differ from what it is at the newest version; runs
+    the new queries over the past on Spark, and writes nothing. Raises EngineFailed, Unreachable."""
+    state = proposal.state
+    if state is None or proposal.rebuild is None:
+        return ()
+    configuration = proposal.project.configuration
+    catalog, tables = tables_of(proposal.project, settings)
+    after = transitions.apply(state, proposal.change)
+    interval = after.pending or standing_interval(after)
+    store = SqlStore(settings.store_url)
+    [last] = store.divisions(after.name, interval.first_step - 1, interval.first_step - 1)
+    job = IntervalJob(
+        pipeline=after.name,
+        incarnation=after.incarnation,
+        attempt="",
+        branch="",
+        base_version=after.version.number,
+        base_tables=after.version.tables,
+        interval=interval,
+        layout_epoch=after.version.layout_epoch,
+        files=proposal.files,
+        variables=settings.variables(),
+        catalog=catalog,
+        time_before=last.time,
+        rebuilding=rebuilding(
+            after, interval, last.time, store, tables, proposal.circuit.needs_divisions
+        ),
+    )
+    return (engine or engine_of(configuration, settings)).preview(job, progress)
+
+
+def _compared(
+    project: Project,
+    circuit: Circuit,
+    files: ProjectFiles,
+    state: PipelineState,
+    settings: Settings,
+) -> Proposal:
+    old = parse_project(state.version_files, settings.variables())
+    before = {source.name: source for source in old.sources}
+    now = {source.name: source for source in project.sources}
+    both = sorted(before.keys() & now.keys())
+    elsewhere = [name for name in both if _place(before[name]) != _place(now[name])]
+    if elsewhere and state.pending is not None:
+        raise WrongUse(
+            f"source {elsewhere[0]} is to read another topic or table while steps "
+            f"{state.pending.first_step} to {state.pending.last_step} are not committed",
+            expected="no pending interval",
+            found=f"{_place(before[elsewhere[0]])} to {_place(now[elsewhere[0]])}",
+            next_step=f"lockstep run {project.name} --once, then deploy again",
+        )
+    reread = tuple(name for name in both if _reading(before[name]) != _reading(now[name]))
+    rebuild = plan_rebuild(build_circuit(old), circuit, state.version.tables, reread)
+    is_other = not rebuild.is_empty or (state.replaced is not None and files != state.files)
+    change = replace(
+        _change(project, circuit, files),
+        sources=tuple(name for name in now if name not in elsewhere),
+        rebuilds=is_other,
+        distrusted=reread,
+    )
+    has_version = state.version.number > 0
+    return Proposal(
+        project, circuit, files, change, state, rebuild if is_other and has_version else None
+    )
+
+
+def _change(project: Project, circuit: Circuit, files: ProjectFiles) -> Deploy:
+    sinks = tuple(
+        SinkState(outbox.view, outbox.view, "iceberg") for outbox in circuit.outboxes
+    ) + tuple(SinkState(sink.name, sink.view, sink.provider) for sink in project.sinks)
+    return Deploy(files, uuid.uuid4().hex, sinks, tuple(s.name for s in project.sources))
+
+
+def _place(source: SourceTable) -> str:
+    """Where a source's rows come from."""
+    return f"table {source.table}" if source.is_table else f"topic {source.topic}"
+
+
+def _reading(source: SourceTable) -> tuple[object, ...]:
+    """What a source's declaration says about its rows."""
+    declared = (source.columns, source.provider, _place(source))
+    if source.is_table:
+        return (*declared, source.append_only, watermark_of(source))
+    how = (source.options.get("format"), source.absent_is_null)
+    return (*declared, *how, *decoding_options(source).items())
+
+
+def _landed(store: SqlStore, pipeline: str, change: Deploy) -> PipelineState:
+    outcome = store.apply(pipeline, change)
+    if isinstance(outcome, Landed):
+        return outcome.state
+    raise Retry(
+        f"pipeline {pipeline}: the deploy did not land: {outcome.reason}",
+        next_step="run the command again",
+    )

@@ -1,0 +1,109 @@
+"""What an attempt appends to the branches that are its own, and what it then says that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lockstep.control.job import IntervalJob, TableWrite
+from lockstep.control.ports import State
+from lockstep.control.step_log import STEP_LOG_COLUMNS
+from lockstep.ids import write_id
+from lockstep.threads import in_parallel
+from lockstep_engine.stopwatch import Stopwatch
+from lockstep_engine.tables import append, ensure_table, overwrite
+
+__all__ = ["Appends", "Written", "write_appends"]
+
+
+@dataclass(frozen=True)
+class Appends:
+    """What goes to which table: frames, rows that are known here, frames in place of all that a table
+    holds; and tables to which nothing goes, but which have to be there."""
+
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    whole: Mapping[str, DataFrame] = field(default_factory=dict)
+    untouched: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> list[str]:
+        """The tables to which something goes."""
+        return sorted((*self.frames, *self.rows, *self.whole))
+
+
+class Written(NamedTuple):
+    """Of each table that was touched or made the head of the attempt's branch, and the writes."""
+
+    heads: Mapping[str, int]
+    writes: tuple[TableWrite, ...]
+
+
+def write_appends(
+    spark: SparkSession,
+    job: IntervalJob,
+    state: State,
+    watch: Stopwatch,
+    appends: Appends,
+    bases: Mapping[str, int],
+) -> Written:
+    """Append every table to the attempt's branch, which starts at its snapshot in `bases`; a table that
+    is not in there is made where it does not exist, and starts at its root."""
+    frame_of = {**appends.frames, **appends.whole, **appends.untouched}
+    new = [t for t in sorted({*frame_of, *appends.rows}) if t not in bases]
+
+    def make(table: str) -> None:
+        frame = frame_of.get(table)
+        if frame is None:
+            frame = spark.createDataFrame([], STEP_LOG_COLUMNS[table])
+        ensure_table(spark, job.catalog, table, frame)
+
+    def write(table: str) -> None:
+        summary = _summary(job, table, whole=table in appends.whole)
+        with watch.part(f"append {table}"):
+            if table in appends.rows:
+                # Rows that are known here: a Spark job would take several times as long.
+                state.append_rows(table, job.branch, appends.rows[table], summary)
+            elif table in appends.whole:
+                overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
+            else:
+                append(job.catalog, table, job.branch, appends.frames[table], summary)
+
+    def written(table: str) -> TableWrite:
+        head = state.head(table, job.branch)
+        id_ = write_id(job.attempt, table, whole=table in appends.whole)
+        return TableWrite(table, id_, head, state.added_records(table, head))
+
+    with watch.part("create tables"):
+        in_parallel(make, new)
+    with watch.part("branches"):
+        heads = _open_branches(state, job, {*appends.touched, *new}, bases)
+    with watch.part("append"):
+        in_parallel(write, appends.touched)
+    with watch.part("heads"):
+        writes = tuple(in_parallel(written, appends.touched))
+    heads.update({write.table: write.snapshot_id for write in writes})
+    return Written(heads, writes)
+
+
+def _open_branches(
+    state: State, job: IntervalJob, tables: Iterable[str], bases: Mapping[str, int]
+) -> dict[str, int]:
+    wanted = sorted(tables)
+    opened = in_parallel(lambda t: state.open_branch(t, job.branch, bases.get(t)), wanted)
+    return dict(zip(wanted, opened, strict=True))
+
+
+def _summary(job: IntervalJob, table: str, *, whole: bool) -> Mapping[str, str]:
+    """What each appended snapshot says about itself; from these the store can be rebuilt."""
+    return {
+        "lockstep.write": write_id(job.attempt, table, whole=whole),
+        "lockstep.attempt": job.attempt,
+        "lockstep.incarnation": job.incarnation,
+        "lockstep.version": str(job.base_version + 1),
+        "lockstep.step": str(job.interval.last_step),
+        "lockstep.layout": str(job.layout_epoch),
+    }

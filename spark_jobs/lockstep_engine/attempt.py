@@ -1,0 +1,195 @@
+"""An interval's input, read and evaluated: lazy frames of what is to be appended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lockstep.control.job import IntervalJob
+from lockstep.control.ports import Progress, State
+from lockstep.errors import BadRecord
+from lockstep.lake.opening import OpenCatalog
+from lockstep.sql.circuit import Circuit, Project, SourceTable
+from lockstep.sql.plans.nodes import Scan
+from lockstep.threads import in_parallel
+from lockstep_engine.context import SMALL_RECORDS, Context, Guarding, configure_session
+from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
+from lockstep_engine.ranges import Measures
+from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
+from lockstep_engine.sources.kafka import Decoded, read_kafka
+from lockstep_engine.stopwatch import Stopwatch
+from lockstep_engine.tables import read_at
+
+__all__ = ["Attempt", "Worked"]
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What an interval gives: decoded topics, how many of their records are bad, and the circuit's
+    frames."""
+
+    decoded: Mapping[str, Decoded]
+    bad: Mapping[str, int]
+    evaluated: Evaluated
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The steps of a job through a circuit, from what the job says was there before.
+
+    With `guarding`, rows for which an expression fails are taken out. `known` are relations, by leaf of
+    the circuit, that are there in the first step: the columns of its scan, `_weight`, `_step`;
+    `more_records` is how many rows these and others have that the divisions do not count.
+    """
+
+    spark: SparkSession
+    job: IntervalJob
+    state: State
+    progress: Progress
+    project: Project
+    circuit: Circuit
+    watch: Stopwatch
+    guarding: Guarding | None = None
+    known: Mapping[str, DataFrame] = field(default_factory=dict)
+    more_records: int = 0
+
+    def work(self, kept: list[DataFrame]) -> Worked:
+        """Read and evaluate. To `kept` are added the frames that are to be released once all that
+        follows from them is written. Raises BadRecord where a source says on_error = 'fail'."""
+        context = self.context()
+        with self.watch.part("decode"):
+            decoded = self._decode(context)
+            kept.extend(frame for one in decoded.values() for frame in one.kept)
+            catalog = OpenCatalog(self.job.catalog)
+            followed = self._follow(context, catalog)
+            kept.extend(frame for one in followed.values() for frame in one.kept)
+            bad = self._count_errors(decoded)
+            deltas = {name: one.delta for name, one in decoded.items()}
+            deltas.update({name: one.delta for name, one in followed.items()})
+            deltas.update(self.known)
+            measures = Measures(deltas)
+            context = self._netted(context, followed, measures)
+        with self.watch.part("build"):
+            silent, before = self._silent(deltas), self._before(catalog)
+            evaluated = evaluate_circuit(self.circuit, deltas, silent, before, context, measures)
+            kept.extend(evaluated.kept)
+        return Worked(decoded, bad, evaluated)
+
+    def context(self, netted_records: int = 0) -> Context:
+        """The interval as operators see it; `netted_records` more than its divisions count."""
+        job = self.job
+        records = job.interval.records + self.more_records + netted_records
+        partitions = 2 if records <= SMALL_RECORDS else 8
+        configure_session(self.spark, partitions)
+        before = None if job.time_before is None else _microseconds(job.time_before)
+        times = tuple(_microseconds(division.time) for division in job.interval.divisions)
+        return Context(
+            self.spark,
+            records,
+            partitions,
+            is_first=not job.base_tables,
+            times=times,
+            time_before=before,
+            guarding=self.guarding,
+        )
+
+    def unguarded(self) -> Attempt:
+        """The same, with rows for which an expression fails among all others."""
+        return replace(self, guarding=None)
+
+    def _decode(self, context: Context) -> Mapping[str, Decoded]:
+        """The decoded deltas and errors of every source, lazily; each topic is read once."""
+        return {
+            source.name: read_kafka(
+                self.spark, source, self._wanted_columns(source), self.job.interval, context
+            )
+            for source in self.project.sources
+            if not source.is_table
+        }
+
+    def _follow(self, context: Context, catalog: OpenCatalog) -> Mapping[str, Followed]:
+        """The changes of every followed table, lazily; metadata is read now, that of each table once."""
+        sources = [source for source in self.project.sources if source.is_table]
+
+        def follow(source: SourceTable) -> Followed:
+            columns, interval = self._wanted_columns(source), self.job.interval
+            return read_table(
+                self.spark, source, columns, interval, catalog, context, self.progress
+            )
+
+        return dict(zip((s.name for s in sources), in_parallel(follow, sources), strict=True))
+
+    def _wanted_columns(self, source: SourceTable) -> tuple[str, ...]:
+        """The columns that any scan of the source wants, in declared order."""
+        wanted = {
+            column
+            for operator in self.circuit.operators
+            if isinstance(operator.node, Scan) and operator.node.source == source.name
+            for column in operator.node.columns
+        }
+        return tuple(column.key for column in source.columns if column.key in wanted)
+
+    def _count_errors(self, decoded: Mapping[str, Decoded]) -> Mapping[str, int]:
+        """Count bad records by source: this is the action that reads Kafka and fills the kept frames."""
+        names = list(decoded)
+        bad = dict(zip(names, in_parallel(lambda n: decoded[n].errors.count(), names), strict=True))
+        for source in self.project.sources:
+            if bad.get(source.name) and source.options.get("on_error", "table") == "fail":
+                raise _bad_record(source, decoded[source.name].errors)
+        interval = self.job.interval
+        self.progress(
+            f"steps {interval.first_step}..{interval.last_step}: read {interval.records:,} "
+            f"records of {len(self.project.sources)} sources, {sum(bad.values()):,} of them bad"
+        )
+        return bad
+
+    def _netted(
+        self, context: Context, followed: Mapping[str, Followed], measures: Measures
+    ) -> Context:
+        """The context with netted changes counted: a file that was rewritten for one row has as many
+        rows as before, and what is broadcast or shuffled depends on it. This also fills kept frames."""
+        netted = {name: one.records for name, one in followed.items() if one.is_netted}
+        if not netted:
+            return context
+        counted = sum(found.rows for found in in_parallel(measures.of, netted))
+        return replace(self.context(counted - sum(netted.values())), types=context.types)
+
+    def _silent(self, sources: Iterable[str]) -> frozenset[str]:
+        """The sources without a record in any step of a later interval."""
+        divisions = self.job.interval.divisions
+        read = {s.source for d in divisions for s in d.slices if s.records}
+        return frozenset(sources) - read if self.job.base_tables else frozenset()
+
+    def _before(self, catalog: OpenCatalog) -> Before:
+        job = self.job
+        sources = {source.name: source for source in self.project.sources}
+        return Before(
+            self._trace,
+            lambda name, columns: read_before(self.spark, sources[name], columns, job.interval),
+            cache(lambda table: self.state.total_records(table, job.base_tables[table])),
+            cache(lambda name: records_before(sources[name], job.interval, catalog)),
+        )
+
+    def _trace(self, table: str) -> DataFrame | None:
+        snapshot = self.job.base_tables.get(table)
+        return None if snapshot is None else read_at(self.spark, self.job.catalog, table, snapshot)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _bad_record(source: SourceTable, errors: DataFrame) -> BadRecord:
+    first = errors.orderBy("partition", "offset").first()
+    assert first is not None, "the caller has counted at least one"
+    return BadRecord(
+        f"source {source.name}: partition {first['partition']} offset {first['offset']} "
+        "could not be decoded, and the source says on_error = 'fail'",
+        expected="a record as the source declares it",
+        found=str(first["reason"]),
+        next_step="correct the producer, or set 'on_error' = 'table' and deploy again",
+    )
