@@ -1,4 +1,4 @@
-"""Deploying again over recorded steps: what changes the rows of a source or a view is refused."""
+"""Deploying again over committed steps: what then has to be made anew."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from lockstep import deploying, runtime
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
-from lockstep.control.changes import Landed, RecordInterval
-from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
-from lockstep.errors import WrongUse
+from lockstep.control.changes import BeginAttempt, Change, CommitVersion, Landed, RecordInterval
+from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
+from lockstep.errors import Refused, WrongUse
 
 SPEC = """
 name: shop
@@ -46,24 +46,75 @@ def settings(tmp_path: Path) -> Settings:
     return found
 
 
-def record_a_step(settings: Settings) -> None:
+def commit_a_step(settings: Settings, *, pending: bool = False) -> None:
     slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, 10, 20),))
     division = Division(0, datetime(2026, 1, 1, tzinfo=UTC), (slice_,))
+    changes: list[Change] = [RecordInterval(Interval((division,)))]
+    if not pending:
+        version = Version(1, "a", 0, 0, {"w_changes": 7})
+        changes += [BeginAttempt(Attempt("a", 0, 0, "")), CommitVersion(version, "")]
     store = SqlStore(settings.store_url)
-    assert isinstance(store.apply("shop", RecordInterval(Interval((division,)))), Landed)
+    for change in changes:
+        assert isinstance(store.apply("shop", change), Landed)
 
 
-def test_missing_columns_stay_as_they_are_once_a_step_is_recorded(
+def test_a_source_that_is_read_in_another_way_is_read_again(
     tmp_path: Path, settings: Settings
 ) -> None:
     """Which records are rows depends on it, those of the steps before too."""
     deploying.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
     deploying.deploy(write(tmp_path, ""), settings)
-    record_a_step(settings)
-    with pytest.raises(WrongUse) as caught:
-        deploying.deploy(write(tmp_path, ", missing_columns = 'null'"), settings)
-    assert caught.value.found == "changes in orders"
+    commit_a_step(settings)
     deploying.deploy(write(tmp_path, ", missing_columns = 'error', on_error = 'fail'"), settings)
+    assert runtime.recorded("shop", settings).replaced is None
+    folder = write(tmp_path, ", missing_columns = 'null'")
+    proposal = deploying.propose(folder, settings)
+    assert proposal.rebuild is not None
+    assert proposal.rebuild.sources == ("orders",)
+    assert runtime.recorded("shop", settings).replaced is None
+    state = deploying.deploy(folder, settings)
+    assert state.replaced is not None
+    assert state.replaced.distrusted == ("orders",)
+    assert (
+        dict(state.version_files.files)["sql/shop.sql"] != dict(state.files.files)["sql/shop.sql"]
+    )
+
+
+def test_a_change_is_recorded_only_where_it_is_approved(tmp_path: Path, settings: Settings) -> None:
+    commit_a_step(settings)
+    folder = write(tmp_path, ", missing_columns = 'null'")
+    with pytest.raises(Refused, match="not approved") as caught:
+        deploying.deploy(folder, settings, lambda _: False)
+    assert f"lockstep deploy {folder} --yes" in caught.value.next_step
+    assert runtime.recorded("shop", settings).replaced is None
+    assert deploying.deploy(folder, settings, lambda _: True).replaced is not None
+
+
+def test_a_source_of_another_topic_waits_for_what_is_pending(
+    tmp_path: Path, settings: Settings
+) -> None:
+    commit_a_step(settings, pending=True)
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text().replace("subscribe = 'orders'", "subscribe = 'new'"), "utf-8")
+    with pytest.raises(WrongUse) as caught:
+        deploying.deploy(str(tmp_path), settings)
+    assert caught.value.found == "topic orders to topic new"
+
+
+def test_a_source_of_another_topic_begins_anew(tmp_path: Path, settings: Settings) -> None:
+    commit_a_step(settings)
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text().replace("subscribe = 'orders'", "subscribe = 'new'"), "utf-8")
+    state = deploying.deploy(str(tmp_path), settings)
+    assert state.positions == ()
+    assert state.replaced is not None
+
+
+def test_state_is_made_anew_only_where_there_is_some(settings: Settings) -> None:
+    with pytest.raises(WrongUse, match="has no version yet"):
+        deploying.reconcile("shop", settings)
+    commit_a_step(settings)
+    assert deploying.reconcile("shop", settings).replaced is not None
 
 
 def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Settings) -> None:

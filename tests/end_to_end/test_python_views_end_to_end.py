@@ -9,9 +9,9 @@ import pytest
 from followed_shop import COPY_ON_WRITE, Shop, rows, settings_of
 
 from lockstep.adapters.verify import verify
-from lockstep.deploying import deploy
-from lockstep.errors import WrongUse
+from lockstep.deploying import deploy, propose
 from lockstep.runtime import recorded
+from lockstep.sql.rebuild import ViewChange
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,14 @@ def test_a_view_in_python_holds_what_the_view_in_sql_holds(
     assert {check.view: check.equal for check in checks} == dict.fromkeys(
         ("by_python", "by_sql", "newest"), True
     )
-    file.write_text(PYTHON.replace("amount > 3", "amount > 4"), "utf-8")
-    with pytest.raises(WrongUse) as caught:
-        deploy(str(shop.folder), settings)
-    assert caught.value.found == "changes in by_python, newest"
+    file.write_text(PYTHON.replace("amount > 3", "amount > 7"), "utf-8")
+    changes = propose(str(shop.folder), settings).rebuild
+    assert changes is not None
+    assert {view for view, how in changes.views.items() if how is ViewChange.CHANGED} == {
+        "by_python",
+        "newest",
+    }
+    deploy(str(shop.folder), settings)
+    shop.advance()
+    larger = {"by_python": QUERIES["by_sql"].replace("amount > 3", "amount > 7")}
+    shop.check({**QUERIES, **larger})

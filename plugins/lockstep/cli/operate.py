@@ -1,12 +1,11 @@
-"""`run` and `trigger`: intervals without Airflow, and with it."""
+"""`run`, `trigger`, `reconcile`: intervals without Airflow, and with it."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,7 @@ import click
 from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show
+from lockstep.cli.spark import spark_for
 from lockstep.errors import LeaseHeld, LockstepError, NotDeployed, WrongUse
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def register(cli: click.Group) -> None:
     """Add the commands of this module."""
     command(cli, "run", "lockstep run shop --once")(run)
     command(cli, "trigger", "lockstep trigger shop --wait")(trigger)
+    command(cli, "reconcile", "lockstep reconcile shop")(reconcile)
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
     Where no Spark is up, one is started for this command alone.
     """
     from lockstep import runtime
+    from lockstep.sql.reading.spec import parse_spec
 
     if once + follow + (until is not None) > 1:
         raise WrongUse(
@@ -69,7 +71,11 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
     name = _deployed(folder, settings)
     # Ended from outside it still ends the Spark that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _spark(name, settings) as ready, runtime.open_pipeline(name, ready) as pipeline:
+    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
+    with (
+        spark_for(configuration, settings) as ready,
+        runtime.open_pipeline(name, ready) as pipeline,
+    ):
         done: list[Committed] = []
         published: Published | None = None
         for moment in _moments(pipeline, follow, end):
@@ -99,6 +105,23 @@ def trigger(pipeline: str, until: str | None, once: bool, wait: bool) -> None:
         started = airflow_api.run_state(settings, started)
     show(started, lambda: f"run {started.run_id} is {started.state}\n{started.url}")
     _check_success(started)
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def reconcile(pipeline: str) -> None:
+    """Have all state made anew from the sources in the next interval, which publishes by what the views
+    then differ: after a source was corrected, or where state is not trusted."""
+    from lockstep import deploying
+
+    state = deploying.reconcile(pipeline_name(pipeline), Settings.load())
+    result = {"pipeline": state.name, "version": state.version.number, "step": state.next_step}
+    show(
+        result,
+        lambda: (
+            f"step {state.next_step} of {state.name} makes all state anew\n"
+            f"next: lockstep trigger {state.name} --once, or lockstep run DIR --once"
+        ),
+    )
 
 
 def _check_success(ended: DagRun) -> None:
@@ -144,21 +167,6 @@ def _deployed(folder: str, settings: Settings) -> str:
             f"`lockstep deploy {folder}` records it"
         )
     return name
-
-
-@contextmanager
-def _spark(name: str, settings: Settings) -> Iterator[Settings]:
-    """Settings that name a Spark: the one that is up, else one for this command."""
-    from lockstep import runtime
-    from lockstep.adapters.embedded.ephemeral import ephemeral_connect
-    from lockstep.sql.reading.spec import parse_spec
-
-    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
-    if configuration.get("lockstep.engine", "connect") != "connect" or settings.spark_remote:
-        yield settings
-        return
-    with ephemeral_connect(settings.home / "spark-once", progress) as remote:
-        yield replace(settings, spark_remote=remote)
 
 
 def _moments(pipeline: Pipeline, follow: bool, end: datetime | None) -> Iterator[datetime | None]:

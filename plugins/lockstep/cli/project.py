@@ -12,6 +12,7 @@ import click
 
 from lockstep.adapters.settings import Settings
 from lockstep.cli.output import command, progress, show
+from lockstep.cli.spark import spark_for
 from lockstep.control.job import ViewDifference
 from lockstep.errors import WrongUse
 from lockstep.sql.rebuild import ViewChange
@@ -146,7 +147,7 @@ def plan(folder: str, count: bool) -> None:
 
     settings = Settings.load()
     proposal = deploying.propose(folder, settings)
-    found = deploying.preview(proposal, settings, progress) if count else ()
+    found = _counted(proposal, settings) if count else ()
     data = explain_data(proposal.project, proposal.circuit)
     if proposal.rebuild is not None:
         data["rebuild"] = rebuild_data(proposal.rebuild)
@@ -208,16 +209,24 @@ def deploy(folder: str, yes: bool) -> None:
 
 def _is_approved(proposal: Proposal, settings: Settings) -> bool:
     """Whether no published row changes, or somebody at the terminal says yes."""
-    from lockstep import deploying
     from lockstep.sql.explain import explain_rebuild
 
     assert proposal.rebuild is not None, "asked for a change only"
-    found = deploying.preview(proposal, settings, progress)
+    found = _counted(proposal, settings)
     progress(explain_rebuild(proposal.rebuild) + _differences_text(found))
     if not any(one.removed or one.added for one in found if one.view in _published(proposal)):
         return True
     is_asked = sys.stdin.isatty()
     return is_asked and click.confirm("publish this difference?", err=True)
+
+
+def _counted(proposal: Proposal, settings: Settings) -> tuple[ViewDifference, ...]:
+    from lockstep import deploying
+
+    if proposal.rebuild is None:
+        return ()
+    with spark_for(proposal.project.configuration, settings) as ready:
+        return deploying.preview(proposal, ready, progress)
 
 
 def _published(proposal: Proposal) -> set[str]:
