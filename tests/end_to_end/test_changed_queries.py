@@ -222,6 +222,39 @@ def test_state_is_made_anew_and_nothing_differs(shop: Shop) -> None:
     go_on(shop, FIRST)
 
 
+KINDS_OF_STATE = {
+    "distinct_items": "SELECT DISTINCT item FROM @sales",
+    "most": "SELECT item, max(amount) AS most, avg(amount) AS mean FROM @sales GROUP BY item",
+    "left_joined": "SELECT s.id, i.kind FROM @sales s LEFT JOIN @items i ON s.item = i.item",
+    "unsold": "SELECT item FROM @items WHERE item NOT IN (SELECT item FROM @sales)",
+    "above": "SELECT id FROM @sales s WHERE amount > (SELECT avg(amount) FROM @sales t "
+    "WHERE t.item = s.item)",
+    "running": "SELECT id, sum(amount) OVER (PARTITION BY item ORDER BY id) AS total FROM @sales",
+    "dearest": "SELECT id, amount FROM @sales ORDER BY amount DESC, id LIMIT 2",
+    "middle": "SELECT item, median(amount) AS middle, collect_set(id) AS ids FROM @sales GROUP BY item",
+    "both": "SELECT item FROM @sales INTERSECT SELECT item FROM @items",
+    "parts": "SELECT id, part FROM @sales LATERAL VIEW explode(sequence(1, amount DIV 20)) t AS part",
+    "spread": "SELECT kind, count(DISTINCT s.item) AS n, stddev(amount) AS spread FROM @sales s "
+    "JOIN @items i ON s.item = i.item GROUP BY kind",
+    "chain": "WITH RECURSIVE up (id, level) AS (SELECT id, 1 FROM @sales WHERE id < 3 UNION ALL "
+    "SELECT s.id, level + 1 FROM up JOIN @sales s ON s.id = up.id + 2) SELECT id, level FROM up",
+}
+
+
+def test_every_kind_of_state_is_made_from_the_past(shop: Shop) -> None:
+    names = sorted(KINDS_OF_STATE)
+    odd = {name: KINDS_OF_STATE[name] for name in names[::2]}
+    even = {name: KINDS_OF_STATE[name] for name in names[1::2]}
+    for queries in (odd, even, {**odd, **FIRST}):
+        deploy(shop, queries)
+        shop.advance()
+        shop.check(queries)
+        shop.sql("INSERT INTO @sales SELECT max(id) + 1, 'cork', 45 FROM @sales")
+        shop.sql("DELETE FROM @sales WHERE id = (SELECT min(id) FROM @sales)")
+        shop.advance()
+        shop.check(queries)
+
+
 def test_a_column_cannot_change_its_type(shop: Shop) -> None:
     deploy(shop, {**FIRST, "large": "SELECT id, CAST(amount AS STRING) AS amount FROM @sales"})
     with pytest.raises(Refused, match="column amount cannot change its type"):

@@ -1,0 +1,243 @@
+"""Other queries over topics: with a Kafka sink, a kill at each point, and records that are gone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lockstep.adapters.kafka import create_topics
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.verify import verify
+from lockstep.control.interval import Point
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.deploying import deploy
+from lockstep.errors import SourceChanged
+from lockstep.runtime import Pipeline, recorded
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reader
+from followed_shop import rows, settings_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+HERE = Path(__file__).parent
+SPEC = """\
+name: {name}
+storage: unused
+catalog: lake
+database: {name}
+libraries:
+  - glob: {{include: sql/**}}
+"""
+SALES = """\
+CREATE TABLE sales (item STRING, amount INT) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}'{more});
+CREATE SINK out FROM totals USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', 'topic' = '{name}_out', 'format' = 'changelog');
+"""
+TOTALS = """\
+CREATE MATERIALIZED VIEW totals AS SELECT item, sum(amount) AS total FROM sales {} GROUP BY item;
+"""
+FIRST, LATER = TOTALS.format(""), TOTALS.format("WHERE amount > 1")
+TOP = "CREATE MATERIALIZED VIEW top AS SELECT max(total) AS total FROM totals;"
+LEAST = (
+    "CREATE MATERIALIZED VIEW least AS SELECT item, min(amount) AS least FROM sales GROUP BY item;"
+)
+
+
+@dataclass(frozen=True)
+class Market:
+    """A topic of sales and a pipeline over it."""
+
+    spark: Any
+    settings: Settings
+    name: str
+    folder: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return self.settings.kafka
+
+    def send(self, sold: Iterable[tuple[str, int]]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for item, amount in sold:
+            value = json.dumps({"item": item, "amount": amount}).encode()
+            producer.produce(self.name, value, partition=len(item) % 2)
+        assert producer.flush(30) == 0
+
+    def deploy(self, views: str, more: str = "") -> None:
+        (self.folder / "sql").mkdir(parents=True, exist_ok=True)
+        (self.folder / "spark-pipeline.yml").write_text(SPEC.format(name=self.name), "utf-8")
+        text = SALES.format(name=self.name, more=more) + views
+        (self.folder / "sql" / "market.sql").write_text(text, "utf-8")
+        deploy(str(self.folder), self.settings)
+
+    def advance(self) -> None:
+        """All that is there now."""
+        with Pipeline(self.name, self.settings) as pipeline:
+            while pipeline.plan(None, print).interval is not None:
+                pipeline.run(print)
+                pipeline.publish(print)
+
+    def view(self, name: str) -> Counter[tuple[Any, ...]]:
+        return rows(self.spark.table(f"lake.{self.name}.{name}"))
+
+    def sent(self) -> Counter[tuple[Any, ...]]:
+        """What the sink's topic adds up to."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for record in reader.read_topic(self.bootstrap, f"{self.name}_out"):
+            value = json.loads(record.value)  # type: ignore[attr-defined]
+            found[value["item"], value["total"]] += value["_weight"]
+        return Counter({row: weight for row, weight in found.items() if weight})
+
+    def check(self) -> None:
+        """Views are what DuckDB makes of the records, and the sink holds the same as the view."""
+        assert all(check.equal for check in verify(self.name, self.settings, print))
+        assert self.sent() == self.view("totals")
+
+
+@pytest.fixture
+def market(spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path) -> Market:
+    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    made = Market(spark, settings, database, tmp_path / "project")
+    create_topics(KafkaConnection(broker.bootstrap), {database: 2, f"{database}_out": 1})
+    made.send([("nut", 5), ("bolt", 1), ("nut", 1), ("cork", 7)])
+    made.deploy(FIRST)
+    made.advance()
+    made.send([("bolt", 3), ("nut", 4)])
+    made.advance()
+    made.check()
+    return made
+
+
+def test_a_sink_gets_the_difference_alone(market: Market) -> None:
+    before = len(reader.read_topic(market.bootstrap, f"{market.name}_out"))
+    market.deploy(LATER)
+    market.advance()
+    messages = reader.read_topic(market.bootstrap, f"{market.name}_out")[before:]
+    values = [json.loads(message.value) for message in messages]  # type: ignore[attr-defined]
+    changes = {(v["item"], v["total"], v["_weight"]) for v in values}
+    assert changes == {("bolt", 4, -1), ("bolt", 3, 1), ("nut", 10, -1), ("nut", 9, 1)}
+    market.send([("nut", 1), ("cork", 2)])
+    market.advance()
+    market.check()
+
+
+DEADLY = [point for point in Point if point is not Point.PLAN_LOOKED_UP]
+
+
+def test_a_kill_at_any_point_of_the_change(market: Market) -> None:
+    """Each time the queries change, and the process that makes the new state is killed."""
+    for number, point in enumerate(DEADLY):
+        market.deploy(LATER if number % 2 == 0 else FIRST)
+        if number % 3 == 0:
+            market.send([("nut", number), ("bolt", 1)])
+        assert drive(market, point).returncode == -signal.SIGKILL, point
+        again = drive(market, None)
+        assert again.returncode == 0, f"after {point.name}: {again.stdout}\n{again.stderr}"
+        assert recorded(market.name, market.settings).replaced is None
+        assert market.sent() == market.view("totals"), point
+    market.advance()
+    market.check()
+
+
+def drive(market: Market, point: Point | None) -> subprocess.CompletedProcess[str]:
+    settings = market.settings
+    variables = {
+        "LOCKSTEP_HOME": str(settings.home),
+        "LOCKSTEP_SPARK_REMOTE": settings.spark_remote,
+        "LOCKSTEP_CATALOG_URI": settings.catalog_uri,
+        "LOCKSTEP_WAREHOUSE": settings.warehouse,
+        "LOCKSTEP_KAFKA": settings.kafka,
+    }
+    command = [
+        sys.executable,
+        str(HERE / "drive.py"),
+        market.name,
+        *([point.name] if point else []),
+    ]
+    return subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_records_that_are_gone_are_asked_for_only_where_nothing_else_has_them(
+    market: Market,
+) -> None:
+    end = market_end(market)
+    admin = AdminClient({"bootstrap.servers": market.bootstrap})
+    for future in admin.delete_records(end).values():
+        future.result(timeout=30)
+    total = max(total for _, total in market.view("totals"))
+    market.deploy(FIRST + TOP)
+    market.advance()
+    assert market.view("top") == Counter([(total,)])
+
+    market.deploy(FIRST + TOP + LEAST)
+    with pytest.raises(SourceChanged, match="no longer holds records"):
+        market.advance()
+    assert recorded(market.name, market.settings).replaced is not None
+    market.deploy(FIRST + TOP)
+    market.send([("nut", 90)])
+    market.advance()
+    assert market.view("top") == Counter([(100,)])
+    assert market.sent() == market.view("totals")
+
+
+def market_end(market: Market) -> list[TopicPartition]:
+    positions = recorded(market.name, market.settings).positions
+    return [
+        TopicPartition(market.name, range_.partition, range_.end)
+        for position in positions
+        for range_ in position.ranges  # type: ignore[union-attr]
+    ]
+
+
+def test_records_below_a_watermark_stay_late_in_a_query_that_comes_later(
+    spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
+) -> None:
+    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    create_topics(KafkaConnection(broker.bootstrap), {database: 1})
+    folder = tmp_path / "project"
+    source = (
+        "CREATE TABLE seen (ts TIMESTAMP, n INT) USING kafka OPTIONS ("
+        "'kafka.bootstrap.servers' = '${lockstep.kafka}', "
+        f"subscribe = '{database}', 'watermark' = 'ts', 'watermark_delay' = '1 minute');\n"
+    )
+    counted = "CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM seen;\n"
+    summed = "CREATE MATERIALIZED VIEW summed AS SELECT sum(n) AS n FROM seen;\n"
+
+    def advance(views: str, *records: tuple[str, int]) -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for minute, n in records:
+            value = {"ts": f"2026-01-01T00:{minute}:00Z", "n": n}
+            producer.produce(database, json.dumps(value).encode())
+        assert producer.flush(30) == 0
+        (folder / "sql").mkdir(parents=True, exist_ok=True)
+        (folder / "spark-pipeline.yml").write_text(SPEC.format(name=database), "utf-8")
+        (folder / "sql" / "seen.sql").write_text(source + views, "utf-8")
+        deploy(str(folder), settings)
+        with Pipeline(database, settings) as pipeline:
+            while pipeline.plan(None, print).interval is not None:
+                pipeline.run(print)
+                pipeline.publish(print)
+
+    advance(counted, ("10", 1), ("05", 2))
+    advance(counted, ("20", 4), ("08", 8))  # eight minutes is late by now
+    assert rows(spark.table(f"lake.{database}.seen_late").select("n")) == Counter([(8,)])
+    advance(counted + summed)
+    assert rows(spark.table(f"lake.{database}.summed")) == Counter([(7,)])
+    advance(counted + summed, ("21", 16), ("15", 32))
+    assert rows(spark.table(f"lake.{database}.summed")) == Counter([(23,)])
+    assert rows(spark.table(f"lake.{database}.counted")) == Counter([(4,)])
