@@ -18,14 +18,15 @@ from lockstep.adapters.python_views import with_python_views
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
+from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
 from lockstep.control.job import CatalogSettings
 from lockstep.control.maintenance import maintain
-from lockstep.control.model import Division, PipelineState
+from lockstep.control.model import Division, PipelineState, RunState
 from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.receipts import Receipt, receipts, snapshot_receipts
 from lockstep.control.reports import Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
-from lockstep.errors import WrongUse
+from lockstep.errors import Retry, WrongUse
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Pipeline",
     "deployed",
+    "desire",
     "engine_of",
     "load_files",
     "load_project",
@@ -233,6 +235,30 @@ def deployed(settings: Settings) -> tuple[str, ...]:
 def recorded(name: str, settings: Settings) -> PipelineState:
     """What is recorded of a pipeline, read without parsing its SQL. Raises NotDeployed."""
     return SqlStore(settings.store_url).read(name)
+
+
+def desire(
+    name: str, desired: RunState, settings: Settings, stop_at: int | None = None
+) -> PipelineState:
+    """Have a pipeline run, pause at the next step boundary, or stop before a step (None: the next one
+    that is not recorded). Raises NotDeployed; WrongUse where that step is recorded already."""
+    outcome = SqlStore(settings.store_url).apply(name, SetDesired(desired, stop_at))
+    match outcome:
+        case Landed(state):
+            return state
+        case Rejected(reason, _):
+            raise WrongUse(
+                f"pipeline {name}: {reason}",
+                expected="a step that is not recorded yet",
+                found=str(stop_at),
+                next_step=f"lockstep steps {name} --last 1",
+            )
+        case Unknown(reason):
+            raise Retry(
+                f"the control store does not say whether pipeline {name} is to "
+                f"{desired.value}: {reason}",
+                next_step="run the command again",
+            )
 
 
 def receipt(

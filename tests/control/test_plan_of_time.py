@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_builders import at, attempt, deploy, store_url
+from control_builders import FILES, SINKS, at, attempt, deploy, store_url
 
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
-from lockstep.control.changes import BeginAttempt, CommitVersion, Landed
+from lockstep.control.changes import BeginAttempt, CommitVersion, Deploy, Landed, SetDesired
 from lockstep.control.job import IntervalJob, IntervalResult
-from lockstep.control.model import Version
+from lockstep.control.model import OffsetRange, RunState, RunStatus, TopicSlice, Version
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
 from lockstep.control.steps import StepLimits
 
@@ -134,3 +134,48 @@ def test_planned_twice_it_is_what_was_recorded(opened: Open) -> None:
     assert isinstance(parts.clock, StandingClock)
     parts.clock.seconds = 200
     assert plan(parts, None) == first
+
+
+def test_a_paused_pipeline_ends_what_is_recorded_and_plans_no_more(opened: Open) -> None:
+    parts = opened(True, 95)
+    parts.store.apply(PIPELINE, SetDesired(RunState.PAUSE))
+    said: list[str] = []
+    assert stages.plan(parts, at(95), said.append).interval is None
+    assert said == ["pipeline p is paused before step 1; lockstep resume p"]
+    parts.store.apply(PIPELINE, SetDesired(RunState.RUN))
+    recorded = stages.plan(parts, at(95), said.append).interval
+    parts.store.apply(PIPELINE, SetDesired(RunState.PAUSE))
+    assert stages.plan(parts, at(95), said.append).interval == recorded
+
+
+def test_a_pipeline_that_is_to_stop_divides_the_steps_before_and_no_other(opened: Open) -> None:
+    parts = opened(True, 95)
+    parts.store.apply(PIPELINE, SetDesired(RunState.STOP, 3))
+    planned = stages.plan(parts, at(95), lambda _: None)
+    assert planned.interval is not None
+    assert [division.step for division in planned.interval.divisions] == [1, 2]
+    assert planned.behind
+    parts.store.apply(PIPELINE, BeginAttempt(attempt("c", 1, 2, "a")))
+    assert parts.store.read(PIPELINE).status is RunStatus.STOP
+    parts.store.apply(PIPELINE, CommitVersion(Version(2, "c", 2, 0, {}), "a"))
+    assert parts.store.read(PIPELINE).status is RunStatus.STOPPED
+    assert stages.plan(parts, at(95), lambda _: None).interval is None
+
+
+def test_other_queries_are_a_step_without_input(opened: Open) -> None:
+    parts = opened(False, 95)
+    change = Deploy(FILES, "i1", SINKS, rebuilds=True)
+    parts.store.apply(PIPELINE, change)
+    planned = stages.plan(parts, at(95), lambda _: None)
+    assert planned.behind
+    assert planned.interval is not None
+    [division] = planned.interval.divisions
+    assert (division.step, division.time, division.records) == (1, at(1), 0)
+    assert division.slices == (TopicSlice("s", "t", "id1", (OffsetRange(0, 3, 3),)),)
+    with pytest.raises(Asked) as asked:
+        stages.run(parts, lambda _: None)
+    rebuilding = asked.value.job.rebuilding
+    assert rebuilding is not None
+    assert rebuilding.files == FILES
+    [past] = rebuilding.history.divisions
+    assert past.slices == (TopicSlice("s", "t", "id1", (OffsetRange(0, 0, 3),)),)

@@ -186,7 +186,9 @@ def _maintain(draw: Draw, state: PipelineState) -> Change:
         most = min([state.versions[0].last_step + 1, *published])
         return TrimSteps(draw(often(most, most - 1, most + 1, state.next_step)))
     if kind == 2:
-        return SetDesired(draw(st.sampled_from(RunState)))
+        desired = draw(st.sampled_from(RunState))
+        stop_at = draw(often(None, state.next_step, state.next_step + 2, state.next_step - 1))
+        return SetDesired(desired, stop_at)
     newest = state.version
     held = {t: s + draw(often(0, 1)) for t, s in newest.tables.items() if draw(st.booleans())}
     replacement = {t: draw(st.integers(1, 99)) for t in held}

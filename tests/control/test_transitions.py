@@ -32,7 +32,9 @@ from lockstep.control.model import (
     Intent,
     Interval,
     PipelineState,
+    Replaced,
     RunState,
+    RunStatus,
     SinkState,
     TopicSlice,
     Version,
@@ -56,6 +58,10 @@ INTENDED = (*COMMITTED, IntendPublish("v", 0, 2))
 ABANDONED = (*BEGUN, AbandonAttempt("a"))
 
 
+OTHER = Deploy(replace(FILES, spec="other"), "i1", SINKS, rebuilds=True, distrusted=("s",))
+MORE = (*COMMITTED, RecordInterval(interval(3, 2)))
+
+
 def step_three(*slices: TopicSlice, time: float = 3) -> RecordInterval:
     return RecordInterval(Interval((Division(3, at(time), slices),)))
 
@@ -64,6 +70,13 @@ CONTINUED = slice_of("s", (0, 30, 31), (1, 30, 30))
 
 REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
     ("none", (), SetDesired(RunState.PAUSE), "no pipeline p is deployed"),
+    (
+        "step that is recorded",
+        RECORDED,
+        SetDesired(RunState.STOP, 2),
+        "steps up to 2 are recorded, so the pipeline cannot stop before step 2",
+    ),
+    ("pause at a step", RECORDED, SetDesired(RunState.PAUSE, 7), "to pause names no step, not 7"),
     ("incarnation", (), deploy(""), "the first deploy of p needs an incarnation"),
     ("two sinks", (), Deploy(FILES, "i", (SINKS[0], SINKS[0])), "sink v is there twice"),
     (
@@ -345,6 +358,8 @@ def test_trimming_waits_for_the_slowest_sink() -> None:
     [
         ((deploy(),), deploy("another")),
         ((deploy(),), SetDesired(RunState.RUN)),
+        ((deploy(), SetDesired(RunState.STOP, 4)), SetDesired(RunState.STOP)),
+        ((*COMMITTED, OTHER), OTHER),
         ((deploy(),), ReleaseLease("x")),
         ((deploy(), TakeLease("x", at(0), at(10))), TakeLease("x", at(5), at(8))),
         ((deploy(), TakeLease("x", at(0), at(10))), ReleaseLease("y")),
@@ -388,6 +403,47 @@ def test_deploy_keeps_incarnation_and_progress() -> None:
     assert state.sinks == (new, SinkState("v", "v", "iceberg", 1, Intent(2, 2)))
     assert state.positions == ()
     assert state.files.spec == "x"
+
+
+def test_other_queries_are_remembered_until_a_version_has_them() -> None:
+    begun = (*MORE, BeginAttempt(attempt("b", 3, 4, "a")))
+    state = after(*begun, OTHER)
+    assert state.files == OTHER.files
+    assert state.version_files == FILES
+    assert state.replaced == Replaced(FILES, ("s",))
+    assert state.attempts[-1].state is AttemptState.ABANDONED
+    again = apply(state, replace(OTHER, files=replace(FILES, spec="third"), distrusted=("t",)))
+    assert again.replaced == Replaced(FILES, ("s", "t"))
+    version = Version(2, "c", 4, 0, {"t": 9})
+    begun_again = apply(again, BeginAttempt(attempt("c", 3, 4, "a")))
+    committed = apply(begun_again, CommitVersion(version, "a"))
+    assert committed.replaced is None
+    assert committed.version_files.spec == "third"
+
+
+def test_an_attempt_with_the_old_files_cannot_commit_after_a_deploy() -> None:
+    state = after(*MORE, BeginAttempt(attempt("b", 3, 4, "a")), OTHER)
+    with pytest.raises(Precondition, match="attempt b is abandoned"):
+        apply(state, CommitVersion(Version(2, "b", 4, 0, {"t": 9}), "a"))
+
+
+def test_before_the_first_version_nothing_is_to_be_rebuilt() -> None:
+    state = after(*BEGUN, OTHER)
+    assert state.replaced is None
+    assert state.attempts[-1].state is AttemptState.ABANDONED
+
+
+def test_where_a_pipeline_is_on_the_way_to_pause_and_stop() -> None:
+    assert after(*RECORDED).status is RunStatus.RUN
+    assert after(*RECORDED, SetDesired(RunState.PAUSE)).status is RunStatus.PAUSE
+    assert after(*COMMITTED, SetDesired(RunState.PAUSE)).status is RunStatus.PAUSED
+    stopping = after(*RECORDED, SetDesired(RunState.STOP))
+    assert (stopping.status, stopping.stop_at) == (RunStatus.STOP, 3)
+    assert after(*COMMITTED, SetDesired(RunState.STOP)).status is RunStatus.STOPPED
+    later = after(*COMMITTED, SetDesired(RunState.STOP, 5))
+    assert later.status is RunStatus.STOP
+    resumed = apply(later, SetDesired(RunState.RUN))
+    assert (resumed.status, resumed.stop_at) == (RunStatus.RUN, None)
 
 
 def test_an_expired_lease_is_taken_and_a_renewal_lasts_longer() -> None:

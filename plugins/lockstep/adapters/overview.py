@@ -45,7 +45,7 @@ class Overview:
     """
 
     name: str
-    desired: str
+    state: str
     step: int
     version: int
     is_pending: bool
@@ -72,7 +72,7 @@ def overview(name: str, settings: Settings) -> Overview:
         trouble.append(str(error))
     return Overview(
         name=name,
-        desired=state.desired.value,
+        state=state.status.value,
         step=state.version.last_step,
         version=state.version.number,
         is_pending=state.pending is not None,

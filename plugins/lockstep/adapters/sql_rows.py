@@ -79,6 +79,7 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         sinks=tuple(map(_sink, _rows_of(connection, tables.sinks, name, "ordinal"))),
         oldest_step=row.oldest_step,
         replaced=None if row.replaced is None else _replaced(row.replaced),
+        stop_at=row.stop_at,
     )
 
 
@@ -234,6 +235,7 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Val
         (lambda s: s.revision, lambda: {"revision": after.revision}),
         (lambda s: s.files, lambda: {"files": _files_text(after.files)}),
         (lambda s: s.desired, lambda: {"desired": after.desired.value}),
+        (lambda s: s.stop_at, lambda: {"stop_at": after.stop_at}),
         (
             lambda s: s.lease,
             lambda: {

@@ -59,6 +59,7 @@ pipelines = _table(
     _number("last_time_ms", nullable=True),
     _text("positions"),
     _text("replaced", nullable=True),
+    _number("stop_at", nullable=True),
 )
 
 steps = _table("steps", _key("pipeline"), _key("step", BigInteger), _number("time_ms"))

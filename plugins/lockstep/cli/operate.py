@@ -1,4 +1,4 @@
-"""`run`, `trigger`, `reconcile`: intervals without Airflow, and with it."""
+"""`run`, `trigger`, `pause`, `stop`, `reconcile`: intervals without Airflow, and with it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show
 from lockstep.cli.spark import spark_for
+from lockstep.control.model import RunState, RunStatus
 from lockstep.errors import LeaseHeld, LockstepError, NotDeployed, WrongUse
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def register(cli: click.Group) -> None:
     """Add the commands of this module."""
     command(cli, "run", "lockstep run shop --once")(run)
     command(cli, "trigger", "lockstep trigger shop --wait")(trigger)
+    command(cli, "pause", "lockstep pause shop --wait")(pause)
+    command(cli, "resume", "lockstep resume shop")(resume)
+    command(cli, "stop", "lockstep stop shop --wait")(stop)
     command(cli, "reconcile", "lockstep reconcile shop")(reconcile)
 
 
@@ -122,6 +126,56 @@ def reconcile(pipeline: str) -> None:
             f"next: lockstep trigger {state.name} --once, or lockstep run DIR --once"
         ),
     )
+
+
+_WAIT = click.option("--wait", is_flag=True, help="Until it is there, however long that takes.")
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+@_WAIT
+def pause(pipeline: str, wait: bool) -> None:
+    """Let the interval that is recorded end, and begin no other."""
+    _desire(pipeline, RunState.PAUSE, wait)
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def resume(pipeline: str) -> None:
+    """Let a pipeline go on that is paused or stopped."""
+    _desire(pipeline, RunState.RUN, wait=False)
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+@click.option(
+    "--at", type=click.IntRange(0), help="The first step that is not done. Default: the next."
+)
+@_WAIT
+def stop(pipeline: str, at: int | None, wait: bool) -> None:
+    """Let a pipeline do all steps before one, and no other."""
+    _desire(pipeline, RunState.STOP, wait, at)
+
+
+def _desire(pipeline: str, desired: RunState, wait: bool, at: int | None = None) -> None:
+    from lockstep import runtime
+
+    name, settings = pipeline_name(pipeline), Settings.load()
+    state = runtime.desire(name, desired, settings, at)
+    while wait and state.status in (RunStatus.PAUSE, RunStatus.STOP):
+        time.sleep(POLL_SECONDS)
+        state = runtime.recorded(name, settings)
+    result = {"pipeline": name, "state": state.status.value, "step": state.next_step}
+
+    def text() -> str:
+        match state.status:
+            case RunStatus.RUN:
+                return f"pipeline {name} runs; the next step is {state.next_step}"
+            case RunStatus.PAUSE:
+                return f"pipeline {name} pauses before step {state.next_step}"
+            case RunStatus.STOP:
+                return f"pipeline {name} stops before step {state.stop_at}"
+            case RunStatus.PAUSED | RunStatus.STOPPED:
+                return f"pipeline {name} is {state.status.value} before step {state.next_step}"
+
+    show(result, text)
 
 
 def _check_success(ended: DagRun) -> None:

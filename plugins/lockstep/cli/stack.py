@@ -131,7 +131,8 @@ def _pipelines_text(pipelines: list[Overview]) -> str:
         lag = None if found.lag_records is None else sum(found.lag_records.values())
         errors = None if found.error_records is None else sum(found.error_records.values())
         published = min((sink.step for sink in found.sinks), default=None)
-        rows.append((found.name, found.version, found.step, published, lag, errors))
-    lines = [table(("pipeline", "version", "step", "published", "lag", "bad records"), rows)]
+        rows.append((found.name, found.state, found.version, found.step, published, lag, errors))
+    titles = ("pipeline", "state", "version", "step", "published", "lag", "bad records")
+    lines = [table(titles, rows)]
     lines += [f"{found.name}: {fault}" for found in pipelines for fault in found.trouble]
     return "\n".join(lines)

@@ -70,9 +70,13 @@ class Deploy:
 
 @dataclass(frozen=True)
 class SetDesired:
-    """Ask for RUN or PAUSE; takes effect at a step boundary."""
+    """Ask for RUN, PAUSE or STOP; takes effect at a step boundary.
+
+    STOP names the step before which it stops, None for the next one that is not recorded; refused for a
+    step that is recorded already. Twice is harmless."""
 
     desired: RunState
+    stop_at: int | None = None
 
 
 @dataclass(frozen=True)

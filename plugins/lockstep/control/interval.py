@@ -38,7 +38,7 @@ from lockstep.control.model import (
     AttemptState,
     Interval,
     PipelineState,
-    RunState,
+    RunStatus,
     Version,
 )
 from lockstep.control.ports import (
@@ -124,8 +124,11 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     if recorded.pending is not None:
         progress(f"{_steps(recorded.pending)} recorded already and not committed yet")
         return Planned(recorded.pending, behind=True)
-    if recorded.desired is RunState.PAUSE:
-        progress(f"pipeline {parts.pipeline} is paused after step {recorded.next_step - 1}")
+    if recorded.status in (RunStatus.PAUSED, RunStatus.STOPPED):
+        progress(
+            f"pipeline {parts.pipeline} is {recorded.status.value} before step "
+            f"{recorded.next_step}; lockstep resume {parts.pipeline}"
+        )
         return Planned(None, behind=False)
     if recorded.replaced is not None:
         landed = record(parts, RecordInterval(standing_interval(recorded)))
@@ -145,6 +148,8 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
         assert recorded.last_time is not None, "is_rest says so"
         times, takes_all_there_is = (recorded.last_time,), False
     divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
+    if recorded.stop_at is not None:
+        divided = steps.up_to(divided, recorded.stop_at)
     interval = divided.interval
     counts_time = (until is not None or parts.reads_time) and not is_rest
     if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):

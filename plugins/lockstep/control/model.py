@@ -25,6 +25,7 @@ __all__ = [
     "PipelineState",
     "Replaced",
     "RunState",
+    "RunStatus",
     "SinkState",
     "SourceSlice",
     "TableSlice",
@@ -252,10 +253,34 @@ class Replaced:
 
 
 class RunState(Enum):
-    """Desired state of a pipeline (seed 000): RUN, or PAUSE at the next step boundary."""
+    """What somebody wants of a pipeline: to RUN, to PAUSE at the next step boundary, or to STOP at a
+    step that is named. How far it is on the way there, `RunStatus` says."""
 
     RUN = "run"
     PAUSE = "pause"
+    STOP = "stop"
+
+
+class RunStatus(Enum):
+    """Where a pipeline is (seed 000, "Coordinator/worker synchronization details").
+
+    ::
+
+        RUN ──► PAUSE ──► PAUSED ──► STOP ──► STOPPED
+         ▲        │          │        │          │
+         └────────┴──────────┴────────┴──────────┘  resume
+
+    RUN remains until somebody asks for something else. PAUSE until the interval that is recorded has
+    been committed: its steps are then all done, and nothing waits for input. PAUSED(step) until a stop,
+    or resume; the step is the next one. STOP(step) until the steps before it are all committed;
+    they are still divided and run. STOPPED until resume.
+    """
+
+    RUN = "run"
+    PAUSE = "pause"
+    PAUSED = "paused"
+    STOP = "stop"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -268,7 +293,8 @@ class PipelineState:
     of a topic, ranges of (partition, first offset ever, next offset); of a table, from None to the
     last snapshot. `revision` rises with each change. Divisions of steps before `oldest_step` are
     trimmed. `files` are what was deployed last; where they need other state than the newest version
-    holds, `replaced` is there until a version is committed.
+    holds, `replaced` is there until a version is committed. `stop_at` is the step before which the
+    pipeline stops, where that is desired.
     """
 
     name: str
@@ -286,11 +312,24 @@ class PipelineState:
     sinks: tuple[SinkState, ...] = ()
     oldest_step: int = 0
     replaced: Replaced | None = None
+    stop_at: int | None = None
 
     @property
     def version(self) -> Version:
         """The newest version."""
         return self.versions[-1]
+
+    @property
+    def status(self) -> RunStatus:
+        """How far the pipeline is on the way to what is desired."""
+        match self.desired:
+            case RunState.RUN:
+                return RunStatus.RUN
+            case RunState.PAUSE:
+                return RunStatus.PAUSED if self.pending is None else RunStatus.PAUSE
+            case RunState.STOP:
+                is_there = self.pending is None and self.next_step == self.stop_at
+                return RunStatus.STOPPED if is_there else RunStatus.STOP
 
     @property
     def version_files(self) -> ProjectFiles:

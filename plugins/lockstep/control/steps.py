@@ -25,7 +25,7 @@ from lockstep.control.ports import PartitionBounds, SourceBounds, TopicBounds
 from lockstep.control.table_history import TableHistory
 from lockstep.errors import SourceChanged
 
-__all__ = ["Divided", "StepLimits", "boundaries", "divide"]
+__all__ = ["Divided", "StepLimits", "boundaries", "divide", "up_to"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -139,6 +139,15 @@ def divide(
             divisions.append(Division(step, time, looked.slices(reached, cut)))
             reached, rows = cut, rows + cut_rows
     return Divided(Interval(tuple(divisions)), is_behind, _notes(divisions, tables))
+
+
+def up_to(divided: Divided, stop_at: int) -> Divided:
+    """The steps before `stop_at`; what comes after them is left for later."""
+    interval = divided.interval
+    if interval is None or interval.last_step < stop_at:
+        return divided
+    kept = tuple(one for one in interval.divisions if one.step < stop_at)
+    return Divided(Interval(kept) if kept else None, True, divided.notes)
 
 
 def _notes(divisions: list[Division], tables: Mapping[str, TableHistory]) -> tuple[str, ...]:

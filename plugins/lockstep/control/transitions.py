@@ -30,17 +30,17 @@ from lockstep.control.changes import (
     TrimSteps,
     TrimVersions,
 )
+from lockstep.control.deploys import abandoned, deploy_again, first_deploy, set_desired
 from lockstep.control.model import (
     Attempt,
     AttemptState,
     Intent,
     Lease,
     PipelineState,
-    Replaced,
     SinkState,
 )
 from lockstep.control.positions import positions_after
-from lockstep.control.preconditions import Precondition, check_moment, check_unique, require
+from lockstep.control.preconditions import Precondition, check_moment, require
 
 __all__ = ["Precondition", "apply"]
 
@@ -54,7 +54,7 @@ def apply(state: PipelineState | None, change: Change, *, name: str = "") -> Pip
     if state is None:
         if not isinstance(change, Deploy):
             raise Precondition(f"no pipeline {name} is deployed, so nothing about it can change")
-        return _first_deploy(name, change)
+        return first_deploy(name, change)
     after = _changed(state, change)
     return state if after is state else replace(after, revision=state.revision + 1)
 
@@ -62,9 +62,9 @@ def apply(state: PipelineState | None, change: Change, *, name: str = "") -> Pip
 def _changed(state: PipelineState, change: Change) -> PipelineState:
     match change:
         case Deploy():
-            return _deploy_again(state, change)
-        case SetDesired(desired):
-            return state if state.desired is desired else replace(state, desired=desired)
+            return deploy_again(state, change)
+        case SetDesired():
+            return set_desired(state, change)
         case TakeLease():
             return _take_lease(state, change)
         case ReleaseLease(holder):
@@ -98,66 +98,7 @@ def _changed(state: PipelineState, change: Change) -> PipelineState:
             assert_never(change)
 
 
-# Deploys, leases
-
-
-def _first_deploy(name: str, change: Deploy) -> PipelineState:
-    require(bool(name), lambda: "a pipeline needs a name")
-    require(bool(change.incarnation), lambda: f"the first deploy of {name} needs an incarnation")
-    empty = PipelineState(name=name, incarnation=change.incarnation, revision=1, files=change.files)
-    return replace(empty, sinks=_sinks_after(empty, change))
-
-
-def _deploy_again(state: PipelineState, change: Deploy) -> PipelineState:
-    sinks = _sinks_after(state, change)
-    positions = state.positions
-    if change.sources is not None:
-        kept_names = frozenset(change.sources)
-        positions = tuple(slice_ for slice_ in positions if slice_.source in kept_names)
-    before = (state.files, state.sinks, state.positions, state.replaced)
-    replaced = _replaced_after(state, change)
-    if before == (change.files, sinks, positions, replaced):
-        return state
-    attempts = _abandoned(state) if change.rebuilds else state.attempts
-    return replace(
-        state,
-        files=change.files,
-        sinks=sinks,
-        positions=positions,
-        replaced=replaced,
-        attempts=attempts,
-    )
-
-
-def _replaced_after(state: PipelineState, change: Deploy) -> Replaced | None:
-    """What the next interval rebuilds from: the newest version, however many deploys follow it."""
-    if not change.rebuilds or state.version.number == 0:
-        return state.replaced
-    known = () if state.replaced is None else state.replaced.distrusted
-    return Replaced(state.version_files, tuple(sorted({*known, *change.distrusted})))
-
-
-def _sinks_after(state: PipelineState, change: Deploy) -> tuple[SinkState, ...]:
-    """The sinks of the change in its order: known ones with their progress, new ones as given."""
-    check_unique("sink", (sink.name for sink in change.sinks))
-    known = {sink.name: sink for sink in state.sinks}
-    last_step = state.version.last_step
-    sinks = []
-    for sink in change.sinks:
-        before = known.get(sink.name)
-        if before is None:
-            if sink.intent is not None or not -1 <= sink.published_step <= last_step:
-                raise Precondition(
-                    f"new sink {sink.name} enters between step -1 and the last committed step "
-                    f"{last_step}, without an intent, not at step {sink.published_step}"
-                )
-        elif (before.view, before.provider) != (sink.view, sink.provider):
-            raise Precondition(
-                f"sink {sink.name} publishes view {before.view} to {before.provider} by the "
-                f"record, the deploy says view {sink.view} to {sink.provider}: give it another name"
-            )
-        sinks.append(sink if before is None else before)
-    return tuple(sinks)
+# Leases
 
 
 def _take_lease(state: PipelineState, change: TakeLease) -> PipelineState:
@@ -277,15 +218,7 @@ def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
         ),
     )
     _check_base(state, attempt.base)
-    return replace(state, attempts=(*_abandoned(state), attempt))
-
-
-def _abandoned(state: PipelineState) -> tuple[Attempt, ...]:
-    """The attempts, of which none may commit any more."""
-    return tuple(
-        replace(one, state=AttemptState.ABANDONED) if one.state is AttemptState.RUNNING else one
-        for one in state.attempts
-    )
+    return replace(state, attempts=(*abandoned(state), attempt))
 
 
 def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineState:

@@ -1,4 +1,4 @@
-"""The project that made the newest version, where another has been deployed since."""
+"""The project that made the newest version, where another has been deployed since; where to stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("pipelines", sa.Column("replaced", sa.Text(), nullable=True))
+    op.add_column("pipelines", sa.Column("stop_at", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("pipelines", "stop_at")
     op.drop_column("pipelines", "replaced")

@@ -1,0 +1,48 @@
+"""What had been read before an interval, as one step and as the steps that were recorded."""
+
+from __future__ import annotations
+
+from control_builders import at, slice_of
+
+from lockstep.control.history import as_recorded, in_one_step
+from lockstep.control.model import Division, Interval, SourceSlice, TableSlice
+from lockstep.control.step_log import logged_divisions, step_log
+from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
+
+
+def table(start: int | None, end: int | None) -> TableSlice:
+    return TableSlice("t", "lake.in.t", "uuid", start, end, 0)
+
+
+def divisions(*slices: tuple[SourceSlice, ...]) -> tuple[Division, ...]:
+    return tuple(Division(step, at(step), found) for step, found in enumerate(slices))
+
+
+RECORDED = divisions(
+    (slice_of("s", (0, 0, 10)), table(None, None)),
+    (slice_of("s", (0, 10, 12), (1, 5, 7)), table(None, 71)),
+    (slice_of("s", (0, 12, 12), (1, 7, 9)), table(71, 72)),
+)
+
+
+def test_all_steps_as_one() -> None:
+    [one] = in_one_step(Interval(RECORDED)).divisions
+    assert (one.step, one.time) == (2, at(2))
+    assert one.slices == (slice_of("s", (0, 0, 12), (1, 5, 9)), table(None, 72))
+
+
+def test_a_source_that_was_declared_anew_has_no_past_before_that() -> None:
+    old = slice_of("s", (0, 0, 10))
+    anew = slice_of("s", (0, 0, 4))
+    found = as_recorded(divisions((old, table(None, 1)), (table(1, 1),), (anew, table(1, 2))))
+    assert [division.slices for division in found.divisions] == [
+        (table(None, 1),),
+        (table(1, 1),),
+        (anew, table(1, 2)),
+    ]
+
+
+def test_the_logged_rows_give_the_divisions_back() -> None:
+    rows = step_log(Interval(RECORDED))
+    found = logged_divisions(reversed(rows[STEPS_TABLE]), reversed(rows[TABLE_STEPS_TABLE]))
+    assert found == RECORDED
