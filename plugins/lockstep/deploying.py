@@ -165,7 +165,9 @@ def _compared(
 
 def _change(project: Project, circuit: Circuit, files: ProjectFiles) -> Deploy:
     sinks = tuple(
-        SinkState(outbox.view, outbox.view, "iceberg") for outbox in circuit.outboxes
+        SinkState(outbox.view, outbox.view, "iceberg")
+        for outbox in circuit.outboxes
+        if not outbox.audit
     ) + tuple(SinkState(sink.name, sink.view, sink.provider) for sink in project.sinks)
     return Deploy(files, uuid.uuid4().hex, sinks, tuple(s.name for s in project.sources))
 

@@ -14,6 +14,7 @@
         ├── Unreachable              a broker, catalog, Spark or Airflow does not answer
         ├── LeaseHeld                another run of this pipeline is at work
         ├── AttemptLost              another attempt has landed, or this one was abandoned
+        ├── AuditFailed              an audit has rows, so that nothing is published
         ├── BadRecord                a record could not be decoded and the source says on_error = 'fail'
         ├── FailedRow                an expression fails for a row that is not, or can't be, left out
         └── EngineFailed             the Spark job ended with an error
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "AttemptLost",
+    "AuditFailed",
     "BadRecord",
     "EngineFailed",
     "FailedRow",
@@ -143,6 +145,10 @@ class LeaseHeld(Retry):
 
 class AttemptLost(Retry):
     """Another attempt at this interval landed first, or this one was abandoned."""
+
+
+class AuditFailed(Retry):
+    """An audit has rows: nothing is published until it has none."""
 
 
 class BadRecord(Retry):

@@ -8,11 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import PublishJob, PublishResult, SinkTarget
 from lockstep.control.ports import Progress, State
+from lockstep.errors import AuditFailed
 from lockstep.sql.circuit import OutboxSpec, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.deltas import STEP, WEIGHT, consolidate
+from lockstep_engine.deltas import STEP, WEIGHT, consolidate, merge_steps, row_text
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.kafka import publish_kafka
 from lockstep_engine.stopwatch import Stopwatch
@@ -21,6 +22,7 @@ from lockstep_engine.tables import configure_catalog, read_at
 __all__ = ["publish_sinks"]
 
 ROWS_PER_PARTITION = 250_000
+SHOWN_ROWS = 5
 
 
 def publish_sinks(
@@ -29,6 +31,7 @@ def publish_sinks(
     """Publish each sink, in threads of one session.
 
     Sinks are independent: all are tried, and the first failure is raised after the others are done.
+    Raises AuditFailed before any where an audit has rows at the job's last step.
     """
     project = parse_project(job.files, job.variables)
     outboxes = {outbox.view: outbox for outbox in build_circuit(project).outboxes}
@@ -37,6 +40,8 @@ def publish_sinks(
     rows: dict[str, int] = {}
 
     configure_catalog(spark, job.catalog)
+    audits = [o for o in outboxes.values() if o.audit and o.table in job.tables]
+    in_parallel(lambda audit: _check(spark, job, state, audit), audits)
     spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(job, outboxes, state)))
 
     def publish(target: SinkTarget) -> None:
@@ -51,6 +56,24 @@ def publish_sinks(
 
     in_parallel(publish, job.sinks)
     return PublishResult(markers, rows, watch.seconds)
+
+
+def _check(spark: SparkSession, job: PublishJob, state: State, audit: OutboxSpec) -> None:
+    """Raise where the audit's changes do not add up to nothing."""
+    snapshot = job.tables[audit.table]
+    if not state.total_records(audit.table, snapshot):
+        return
+    rows = read_at(spark, job.catalog, audit.table, snapshot)
+    left = merge_steps(rows, audit.columns).select(row_text(audit.columns)).sort("row")
+    found = [row["row"] for row in left.limit(SHOWN_ROWS).collect()]
+    if found:
+        raise AuditFailed(
+            f"audit {audit.view} has rows at step {job.last_step}: nothing is published",
+            expected="no row",
+            found=", ".join(found),
+            next_step=f"correct the input or the query; lockstep deploy, and the next run publishes. "
+            f"All of them: SELECT * FROM {audit.table}",
+        )
 
 
 def _partitions(job: PublishJob, outboxes: Mapping[str, OutboxSpec], state: State) -> int:

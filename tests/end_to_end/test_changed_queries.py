@@ -12,7 +12,7 @@ import pytest
 
 from lockstep.adapters.verify import verify
 from lockstep.deploying import preview, propose, reconcile
-from lockstep.errors import Refused
+from lockstep.errors import AuditFailed, Refused
 from lockstep.runtime import recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -47,9 +47,9 @@ def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
     return made
 
 
-def deploy(shop: Shop, queries: Mapping[str, str], settings: tuple[str, ...] = ()) -> None:
+def deploy(shop: Shop, queries: Mapping[str, str], more: str = "") -> None:
     sources = shop.source("sales", SALES) + shop.source("items", ITEMS)
-    shop.deploy(queries, sources, settings=settings)
+    shop.deploy(queries, sources + more)
 
 
 def published(shop: Shop, view: str, step: int) -> Counter[tuple[Any, ...]]:
@@ -220,6 +220,26 @@ def test_state_is_made_anew_and_nothing_differs(shop: Shop) -> None:
     for view in FIRST:
         assert not published(shop, view, after.last_step)
     go_on(shop, FIRST)
+
+
+def test_nothing_is_published_while_an_audit_has_rows(shop: Shop) -> None:
+    audit = "CREATE AUDIT no_loss AS SELECT id, amount FROM sales WHERE amount < 0;\n"
+    deploy(shop, FIRST, more=audit)
+    shop.advance()
+    shop.check(FIRST)
+    assert not shop.spark.catalog.tableExists(shop.view("no_loss"))
+    before = rows(shop.spark.table(shop.view("totals")))
+    shop.sql("INSERT INTO @sales VALUES (10, 'nut', -5), (11, 'cork', 1)")
+    with pytest.raises(AuditFailed, match="audit no_loss has rows") as failed:
+        shop.advance()
+    assert failed.value.found == '{"id":10,"amount":-5}'
+    assert rows(shop.spark.table(shop.view("totals"))) == before
+    with pytest.raises(AuditFailed):
+        shop.advance()
+    shop.sql("UPDATE @sales SET amount = 5 WHERE id = 10")
+    shop.advance()
+    shop.check(FIRST)
+    assert [check.view for check in verify(shop.database, shop.settings, print)] == list(FIRST)
 
 
 KINDS_OF_STATE = {

@@ -11,6 +11,8 @@ from sqlglot import exp
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import ProjectFiles, SourceColumn
+from lockstep.sql.explain import explain
+from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
 from lockstep.sql.reading.spec import OWN_SETTINGS, parse_spec
 from lockstep.sql.reading.syntax import SourceText
@@ -318,3 +320,22 @@ def test_expressions_keep_their_words(written: str, text: str | None) -> None:
     again = SourceText("views.sql", f"SELECT {found} AS x FROM t")
     back = again.parse(again.tokens, "it").sql("spark", identify=True)
     assert back.lower().replace("b_1", "b") == expected.lower()
+
+
+def test_an_audit_is_a_query_that_no_sink_can_read() -> None:
+    found = project(
+        "CREATE MATERIALIZED VIEW w AS SELECT a FROM t; CREATE AUDIT x AS SELECT b FROM t;"
+    )
+    circuit = build_circuit(found)
+    assert [(o.view, o.audit) for o in circuit.outboxes] == [("w", False), ("x", True)]
+    assert "audit x (b) = %" in explain(found, circuit)
+    with pytest.raises(
+        ProjectError, match="the sink s reads 'x', which is no view of this project"
+    ):
+        project(
+            "CREATE MATERIALIZED VIEW w AS SELECT a FROM t; CREATE AUDIT x AS SELECT b FROM t;"
+            "CREATE SINK s FROM x USING kafka OPTIONS (topic = 'o', "
+            "'kafka.bootstrap.servers' = 'b');"
+        )
+    with pytest.raises(ProjectError, match="publishes nothing"):
+        project("CREATE AUDIT x AS SELECT b FROM t;")

@@ -118,14 +118,20 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
                     check = _check(connection, one, bad_records)
                 checks[check.view] = check
                 progress(_sentence(check))
-    return tuple(checks[view.name] for view in project.views if view.published)
+    return tuple(checks[view.name] for view in project.views if _is_shown(view))
+
+
+def _is_shown(view: View) -> bool:
+    return view.published and not view.audit
 
 
 def _published_views(
     project: Project, state: PipelineState, catalog: OpenCatalog
 ) -> tuple[_Shown, ...]:
     return tuple(
-        _show(catalog, project, view, state.incarnation) for view in project.views if view.published
+        _show(catalog, project, view, state.incarnation)
+        for view in project.views
+        if _is_shown(view)
     )
 
 

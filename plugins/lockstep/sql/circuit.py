@@ -114,7 +114,8 @@ class SourceTable:
 class View:
     """A view: `columns` are the names as written, one for each of `plan.columns`, in order.
 
-    A temporary view is not published; it only has a name that other views can use.
+    A temporary view is not published; it only has a name that other views can use. An audit is
+    published as its changes alone: while it has rows, no sink moves.
     """
 
     name: str
@@ -123,6 +124,7 @@ class View:
     published: bool
     sql: str = field(compare=False)
     position: Position = field(compare=False)
+    audit: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,11 +243,13 @@ def sources_below(
 
 @dataclass(frozen=True)
 class OutboxSpec:
-    """The changes of a published view: Iceberg table `<view>_changes`, view table `<view>`."""
+    """The changes of a published view: Iceberg table `<view>_changes`, view table `<view>`, which an
+    audit has not."""
 
     view: str
     ref: int
     columns: tuple[str, ...]
+    audit: bool = False
 
     @property
     def table(self) -> str:

@@ -57,7 +57,10 @@ def explain(project: Project, circuit: Circuit) -> str:
     refs = {outbox.view: outbox for outbox in circuit.outboxes}
     for view in project.views:
         columns = ", ".join(view.columns)
-        if view.name in refs:
+        if view.audit:
+            outbox = refs[view.name]
+            lines.append(f"  audit {view.name} ({columns}) = %{outbox.ref}, no rows or no publish")
+        elif view.name in refs:
             outbox = refs[view.name]
             lines.append(f"  {view.name} ({columns}) = %{outbox.ref}, changes in {outbox.table}")
         else:
@@ -129,6 +132,7 @@ def explain_data(project: Project, circuit: Circuit) -> dict[str, Any]:
                 "name": view.name,
                 "columns": list(view.columns),
                 "published": view.published,
+                **({"audit": True} if view.audit else {}),
                 "ref": next((o.ref for o in circuit.outboxes if o.view == view.name), None),
             }
             for view in project.views

@@ -61,7 +61,7 @@ def build_circuit(project: Project) -> Circuit:
     published = [view for view in project.views if view.published]
     outputs = [builder.add(plan) for plan in join_trees([view.plan for view in published])]
     outboxes = tuple(
-        OutboxSpec(view.name, ref, view.columns)
+        OutboxSpec(view.name, ref, view.columns, view.audit)
         for view, ref in zip(published, outputs, strict=True)
     )
     return Circuit(builder.operators(outputs), outboxes)

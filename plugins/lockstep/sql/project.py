@@ -86,7 +86,7 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
         _check_sink(sink, project.views)
     for source in project.sources:
         check_not_own(source, project)
-    if not any(view.published for view in project.views):
+    if not any(view.published and not view.audit for view in project.views):
         raise ProjectError(
             f"the project {spec.name} publishes nothing",
             position=Position(files.files[0][0] if files.files else "spark-pipeline.yml"),
@@ -154,14 +154,14 @@ def _kind(statement: Statement) -> str:
         case SinkTable():
             return "the sink"
         case ViewStatement():
-            return "the view"
+            return "the audit" if statement.audit else "the view"
 
 
 def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
-    published = {view.name.lower(): view for view in views if view.published}
+    published = {view.name.lower(): view for view in views if view.published and not view.audit}
     if sink.view.lower() not in published:
         known = closest(sink.view, [view.name for view in published.values()])
-        temporary = any(view.name.lower() == sink.view.lower() for view in views)
+        temporary = any(v.name.lower() == sink.view.lower() and not v.audit for v in views)
         raise ProjectError(
             f"the sink {sink.name} reads {sink.view!r}, which is "
             + ("a temporary view" if temporary else "no view of this project"),
@@ -270,6 +270,7 @@ class Views(Mapping[str, Lowered]):
             published=statement.published,
             sql=statement.sql,
             position=statement.position,
+            audit=statement.audit,
         )
 
 

@@ -7,7 +7,7 @@ all), so headers are read here, token by token; the query after AS goes to the p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot.tokens import Token, TokenType
@@ -24,13 +24,16 @@ from lockstep.sql.reading.syntax import SourceText
 
 __all__ = ["Statement", "ViewStatement", "read_statements", "refuse_underscore"]
 
-_FORMS = "CREATE TABLE, CREATE [TEMPORARY] VIEW, CREATE MATERIALIZED VIEW or CREATE SINK"
+_FORMS = (
+    "CREATE TABLE, CREATE [TEMPORARY] VIEW, CREATE MATERIALIZED VIEW, CREATE AUDIT or CREATE SINK"
+)
 _WORD_TYPES_OUT = {TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER}
 
 
 @dataclass(frozen=True)
 class ViewStatement:
-    """CREATE VIEW, its query parsed but not yet resolved. `columns` is () without a column list.
+    """CREATE VIEW or CREATE AUDIT, its query parsed but not yet resolved. `columns` is () without a
+    column list.
 
     `final_at` is where TBLPROPERTIES ('emit' = 'final') stands, None where it does not.
     """
@@ -43,6 +46,7 @@ class ViewStatement:
     sql: str
     position: Position
     final_at: Position | None = None
+    audit: bool = False
 
 
 Statement = SourceTable | SinkTable | ViewStatement
@@ -161,6 +165,8 @@ class _Reader:
             return self._view(position, published=not temporary)
         if not temporary and self._accept("TABLE"):
             return self._table(position)
+        if not temporary and self._accept("AUDIT"):
+            return replace(self._view(position, published=True), audit=True)
         if not temporary and self._accept("SINK"):
             return self._sink(position)
         words = " ".join(filter(None, ("CREATE", self._peek(), self._peek(1))))
