@@ -139,7 +139,7 @@ def test_run_of_a_deployed_pipeline_refuses_before_it_starts_spark(
 ) -> None:
     assert run("deploy", shop) == 0
     monkeypatch.delenv("LOCKSTEP_KAFKA")
-    monkeypatch.setattr(operate, "_spark", None)
+    monkeypatch.setattr(operate, "spark_for", None)
     capsys.readouterr()
     assert run("run", shop, "--once") == 2
     assert "no broker is known" in capsys.readouterr().err
