@@ -46,13 +46,14 @@ def settings(tmp_path: Path) -> Settings:
     return found
 
 
-def commit_a_step(settings: Settings, *, pending: bool = False) -> None:
+def commit_a_step(settings: Settings) -> None:
     slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, 10, 20),))
     division = Division(0, datetime(2026, 1, 1, tzinfo=UTC), (slice_,))
-    changes: list[Change] = [RecordInterval(Interval((division,)))]
-    if not pending:
-        version = Version(1, "a", 0, 0, {"w_changes": 7})
-        changes += [BeginAttempt(Attempt("a", 0, 0, "")), CommitVersion(version, "")]
+    changes: list[Change] = [
+        RecordInterval(Interval((division,))),
+        BeginAttempt(Attempt("a", 0, 0, "")),
+        CommitVersion(Version(1, "a", 0, 0, {"w_changes": 7}), ""),
+    ]
     store = SqlStore(settings.store_url)
     for change in changes:
         assert isinstance(store.apply("shop", change), Landed)
@@ -90,17 +91,6 @@ def test_a_change_is_recorded_only_where_it_is_approved(tmp_path: Path, settings
     assert deploying.deploy(folder, settings, lambda _: True).replaced is not None
 
 
-def test_a_source_of_another_topic_waits_for_what_is_pending(
-    tmp_path: Path, settings: Settings
-) -> None:
-    commit_a_step(settings, pending=True)
-    sql = tmp_path / "sql" / "shop.sql"
-    sql.write_text(sql.read_text().replace("subscribe = 'orders'", "subscribe = 'new'"), "utf-8")
-    with pytest.raises(WrongUse) as caught:
-        deploying.deploy(str(tmp_path), settings)
-    assert caught.value.found == "topic orders to topic new"
-
-
 def test_a_source_of_another_topic_begins_anew(tmp_path: Path, settings: Settings) -> None:
     commit_a_step(settings)
     sql = tmp_path / "sql" / "shop.sql"
@@ -114,7 +104,12 @@ def test_state_is_made_anew_only_where_there_is_some(settings: Settings) -> None
     with pytest.raises(WrongUse, match="has no version yet"):
         deploying.reconcile("shop", settings)
     commit_a_step(settings)
-    assert deploying.reconcile("shop", settings).replaced is not None
+    with pytest.raises(WrongUse, match="has no source items"):
+        deploying.reconcile("shop", settings, ("items",))
+    assert deploying.reconcile("shop", settings).positions
+    state = deploying.reconcile("shop", settings, ("orders",))
+    assert state.replaced is not None
+    assert state.positions == ()
 
 
 def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from lockstep.adapters.settings import Settings
@@ -42,7 +42,7 @@ class Proposal:
 def propose(folder: str, settings: Settings) -> Proposal:
     """Read a project folder and compare it with what is deployed; changes nothing.
 
-    Raises ProjectError; WrongUse where a source reads another topic while an interval is pending.
+    Raises ProjectError.
     """
     project, circuit, files = load_files(folder, settings)
     try:
@@ -52,9 +52,11 @@ def propose(folder: str, settings: Settings) -> Proposal:
     return _compared(project, circuit, files, state, settings)
 
 
-def reconcile(name: str, settings: Settings) -> PipelineState:
+def reconcile(name: str, settings: Settings, forget: Collection[str] = ()) -> PipelineState:
     """Have the next interval make all state of a deployed pipeline anew from the sources, and publish
-    by what the views then differ. Raises NotDeployed; WrongUse where there is no version yet."""
+    by what the views then differ. The sources `forget` are read from the first record that they hold
+    now, as if they had just been declared. Raises NotDeployed; WrongUse for a source that there is
+    not, or where there is no version yet."""
     store = SqlStore(settings.store_url)
     state = store.read(name)
     if state.version.number == 0:
@@ -67,7 +69,17 @@ def reconcile(name: str, settings: Settings) -> PipelineState:
     project = parse_project(state.files, settings.variables())
     change = _change(project, build_circuit(project), state.files)
     sources = tuple(sorted(source.name for source in project.sources))
-    return _landed(store, name, replace(change, rebuilds=True, distrusted=sources))
+    unknown = sorted(set(forget) - set(sources))
+    if unknown:
+        raise WrongUse(
+            f"pipeline {name} has no source {unknown[0]}",
+            expected=f"one of {', '.join(sources)}",
+            found=unknown[0],
+            next_step=f"lockstep reconcile {name} --forget {sources[0]}",
+        )
+    kept = tuple(source for source in sources if source not in forget)
+    change = replace(change, sources=kept, rebuilds=True, distrusted=sources)
+    return _landed(store, name, change)
 
 
 def deploy(
@@ -140,14 +152,6 @@ def _compared(
     now = {source.name: source for source in project.sources}
     both = sorted(before.keys() & now.keys())
     elsewhere = [name for name in both if _place(before[name]) != _place(now[name])]
-    if elsewhere and state.pending is not None:
-        raise WrongUse(
-            f"source {elsewhere[0]} is to read another topic or table while steps "
-            f"{state.pending.first_step} to {state.pending.last_step} are not committed",
-            expected="no pending interval",
-            found=f"{_place(before[elsewhere[0]])} to {_place(now[elsewhere[0]])}",
-            next_step=f"lockstep run {project.name} --once, then deploy again",
-        )
     reread = tuple(name for name in both if _reading(before[name]) != _reading(now[name]))
     rebuild = plan_rebuild(build_circuit(old), circuit, state.version.tables, reread)
     is_other = not rebuild.is_empty or (state.replaced is not None and files != state.files)

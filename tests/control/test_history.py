@@ -34,12 +34,23 @@ def test_all_steps_as_one() -> None:
 def test_a_source_that_was_declared_anew_has_no_past_before_that() -> None:
     old = slice_of("s", (0, 0, 10))
     anew = slice_of("s", (0, 0, 4))
-    found = as_recorded(divisions((old, table(None, 1)), (table(1, 1),), (anew, table(1, 2))))
+    recorded = divisions((old, table(None, 1)), (table(1, 1),), (anew, table(1, 2)))
+    found = as_recorded(recorded, (anew, table(None, 2)))
     assert [division.slices for division in found.divisions] == [
         (table(None, 1),),
         (table(1, 1),),
         (anew, table(1, 2)),
     ]
+
+
+def test_a_source_whose_past_was_forgotten_has_what_was_read_since() -> None:
+    old, later = slice_of("s", (0, 0, 4)), slice_of("s", (0, 7, 9))
+    found = as_recorded(divisions((old,), (old,), (later,)), (slice_of("s", (0, 7, 9)),))
+    assert [division.slices for division in found.divisions] == [(), (), (later,)]
+    anew = slice_of("s", (0, 0, 2), topic_id="id2")
+    found = as_recorded(divisions((old,), (anew,)), (anew,))
+    assert [division.slices for division in found.divisions] == [(), (anew,)]
+    assert [d.slices for d in as_recorded(divisions((old,)), ()).divisions] == [()]
 
 
 def test_the_logged_rows_give_the_divisions_back() -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.control.interval import Point
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.deploying import deploy
+from lockstep.deploying import deploy, reconcile
 from lockstep.errors import SourceChanged
 from lockstep.runtime import Pipeline, recorded
 
@@ -193,6 +194,40 @@ def test_records_that_are_gone_are_asked_for_only_where_nothing_else_has_them(
     market.advance()
     assert market.view("top") == Counter([(100,)])
     assert market.sent() == market.view("totals")
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_topic_that_was_made_anew_is_read_from_what_it_holds(
+    market: Market, divided: bool
+) -> None:
+    if divided:
+        market.send([("nut", 1)])
+        with Pipeline(market.name, market.settings) as pipeline:
+            assert pipeline.plan(None, print).interval is not None
+    admin = AdminClient({"bootstrap.servers": market.bootstrap})
+    for future in admin.delete_topics([market.name]).values():
+        future.result(timeout=30)
+    wait_until_gone(admin, market.name)
+    create_topics(KafkaConnection(market.bootstrap), {market.name: 2})
+    market.send([("nut", 2), ("cork", 3)])
+    with pytest.raises(SourceChanged) as changed:
+        market.advance()
+    if not divided:
+        assert "--forget sales" in changed.value.next_step
+    reconcile(market.name, market.settings, ("sales",))
+    market.advance()
+    assert market.view("totals") == Counter([("nut", 2), ("cork", 3)])
+    market.send([("nut", 1)])
+    market.advance()
+    assert market.view("totals") == Counter([("nut", 3), ("cork", 3)])
+    assert market.sent() == market.view("totals")
+
+
+def wait_until_gone(admin: AdminClient, topic: str) -> None:
+    deadline = time.monotonic() + 30
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def market_end(market: Market) -> list[TopicPartition]:

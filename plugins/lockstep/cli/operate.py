@@ -112,12 +112,13 @@ def trigger(pipeline: str, until: str | None, once: bool, wait: bool) -> None:
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
-def reconcile(pipeline: str) -> None:
+@click.option("--forget", metavar="SOURCE", multiple=True, help="Read it from what it holds now.")
+def reconcile(pipeline: str, forget: tuple[str, ...]) -> None:
     """Have all state made anew from the sources in the next interval, which publishes by what the views
-    then differ: after a source was corrected, or where state is not trusted."""
+    then differ: after a source was corrected or made anew, or where state is not trusted."""
     from lockstep import deploying
 
-    state = deploying.reconcile(pipeline_name(pipeline), Settings.load())
+    state = deploying.reconcile(pipeline_name(pipeline), Settings.load(), forget)
     result = {"pipeline": state.name, "version": state.version.number, "step": state.next_step}
     show(
         result,

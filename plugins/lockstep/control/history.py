@@ -25,7 +25,14 @@ from lockstep.control.ports import State, Store
 from lockstep.control.step_log import logged_divisions
 from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
 
-__all__ = ["as_one_step", "as_recorded", "in_one_step", "rebuilding", "standing_interval"]
+__all__ = [
+    "as_one_step",
+    "as_recorded",
+    "in_one_step",
+    "rebuilding",
+    "standing_interval",
+    "without_forgotten",
+]
 
 
 def standing_interval(state: PipelineState) -> Interval:
@@ -92,16 +99,41 @@ def _from(first: SourceSlice, last: SourceSlice) -> SourceSlice:
     raise AssertionError("the slices of a source are of one kind")
 
 
-def as_recorded(divisions: Iterable[Division]) -> Interval:
-    """The steps themselves; of a source that was absent in between, what came after that."""
+def as_recorded(divisions: Iterable[Division], positions: Iterable[SourceSlice]) -> Interval:
+    """The steps themselves. Of a source that was absent in between, or whose past was forgotten, what
+    came after that: nothing where it has no position."""
     recorded = tuple(divisions)
     kept: list[Division] = []
-    present = {slice_.source for slice_ in recorded[-1].slices}
+    begun = {position.source: position for position in positions}
     for division in reversed(recorded):
-        present &= {slice_.source for slice_ in division.slices}
-        slices = tuple(slice_ for slice_ in division.slices if slice_.source in present)
-        kept.append(replace(division, slices=slices))
+        slices = {s.source: s for s in division.slices if _continues(begun.get(s.source), s)}
+        begun = {name: position for name, position in begun.items() if name in slices}
+        kept.append(replace(division, slices=tuple(slices.values())))
     return Interval(tuple(reversed(kept)))
+
+
+def _continues(position: SourceSlice | None, slice_: SourceSlice) -> bool:
+    """Whether a slice lies between where a source was first read and where it is now."""
+    match position, slice_:
+        case TopicSlice(), TopicSlice():
+            first = {range_.partition: range_.start for range_ in position.ranges}
+            is_same = position.topic_id == slice_.topic_id
+            return is_same and all(r.start >= first[r.partition] for r in slice_.ranges)
+        case TableSlice(), TableSlice():
+            return position.table_id == slice_.table_id
+    return False
+
+
+def without_forgotten(state: PipelineState, interval: Interval) -> Interval:
+    """A pending interval without the slices of sources whose past was forgotten after it was divided:
+    what they were to read may be gone."""
+    known = {position.source for position in state.positions}
+    return Interval(
+        tuple(
+            replace(division, slices=tuple(s for s in division.slices if s.source in known))
+            for division in interval.divisions
+        )
+    )
 
 
 def rebuilding(
@@ -118,7 +150,8 @@ def rebuilding(
     if replaced is None:
         return None
     if needs_divisions:
-        history = as_recorded(_all_divisions(state, interval.first_step - 1, store, tables))
+        divisions = _all_divisions(state, interval.first_step - 1, store, tables)
+        history = as_recorded(divisions, state.positions)
     else:
         assert time_before is not None, "a version that is replaced has a last step"
         history = as_one_step(state, interval, time_before)

@@ -25,7 +25,7 @@ from lockstep.control.changes import (
     Rejected,
     Unknown,
 )
-from lockstep.control.history import rebuilding, standing_interval
+from lockstep.control.history import rebuilding, standing_interval, without_forgotten
 from lockstep.control.job import (
     CatalogSettings,
     IntervalJob,
@@ -234,6 +234,7 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         f"to make version {base.number + 1}"
     )
     time_before = _time_before(parts, interval)
+    interval = without_forgotten(began, interval)
     job = IntervalJob(
         pipeline=parts.pipeline,
         incarnation=began.incarnation,

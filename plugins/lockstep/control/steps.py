@@ -394,7 +394,7 @@ def _check_held(source: str, topic: str, partition: PartitionBounds, at: int) ->
 def _decide(source: str) -> str:
     return (
         f"lockstep doctor DIR, which shows what is left of source {source}; "
-        "lockstep reconcile DIR recomputes from what the topic holds now"
+        f"lockstep reconcile DIR --forget {source} recomputes from what the topic holds now"
     )
 
 
