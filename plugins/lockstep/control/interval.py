@@ -39,6 +39,7 @@ from lockstep.control.model import (
     Interval,
     PipelineState,
     RunStatus,
+    TopicSlice,
     Version,
 )
 from lockstep.control.ports import (
@@ -253,9 +254,24 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
             began, interval, time_before, parts.store, parts.state, parts.needs_divisions
         ),
     )
+    _check_topics(parts, interval, reads_past=job.rebuilding is not None)
     result = parts.engine.run(job, progress)
+    _check_topics(parts, interval, reads_past=job.rebuilding is not None)
     parts.reached(Point.RUN_APPENDED)
     return commit(parts, attempt, base, interval, result, progress)
+
+
+def _check_topics(parts: Parts, interval: Interval, *, reads_past: bool) -> None:
+    """A topic that is made anew while it is read, or before, has other records at the same offsets: its
+    id is looked at before and after."""
+    read: dict[str, TopicSlice] = {}
+    for division in interval.divisions:
+        for slice_ in division.slices:
+            if isinstance(slice_, TopicSlice) and (slice_.records or reads_past):
+                read.setdefault(slice_.source, slice_)
+    for source, found in zip(read, in_parallel(parts.sources.bounds, read), strict=True):
+        assert isinstance(found, TopicBounds), "a topic's slice is of a topic"
+        steps.check_readable(read[source], found)
 
 
 def _time_before(parts: Parts, interval: Interval) -> datetime | None:

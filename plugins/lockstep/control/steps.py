@@ -25,7 +25,7 @@ from lockstep.control.ports import PartitionBounds, SourceBounds, TopicBounds
 from lockstep.control.table_history import TableHistory
 from lockstep.errors import SourceChanged
 
-__all__ = ["Divided", "StepLimits", "boundaries", "divide", "up_to"]
+__all__ = ["Divided", "StepLimits", "boundaries", "check_readable", "divide", "up_to"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -343,6 +343,16 @@ def _first_offsets(
                 at = partition.first
             reached[source, partition.partition] = at
     return reached
+
+
+def check_readable(slice_: TopicSlice, topic: TopicBounds) -> None:
+    """Raise SourceChanged where a recorded slice can no longer be read as it was recorded: a topic that
+    was made anew has other records at the same offsets."""
+    _check_same_topic(slice_, topic)
+    there = {partition.partition: partition for partition in topic.partitions}
+    for range_ in slice_.ranges:
+        if range_.records:
+            _check_held(slice_.source, topic.topic, there[range_.partition], range_.start)
 
 
 def _check_same_topic(position: TopicSlice, topic: TopicBounds) -> None:
