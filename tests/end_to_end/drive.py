@@ -1,34 +1,56 @@
-"""Advance a deployed pipeline once in a process of its own, and die at a named point.
+"""Advance a deployed pipeline to all that is there now, or maintain it, in a process of its own.
 
-    python drive.py PIPELINE [POINT]
+    python drive.py PIPELINE advance|maintain
 
-Settings come from LOCKSTEP_*; with POINT the process ends itself by SIGKILL when a stage gets there.
+Settings come from LOCKSTEP_*; the process stops where `stopping` is told that one should. It ends with
+0, with 1 after an error that another try may get over, with 2 after a refusal, as the command line
+does, and with 3 after an error that is none of Lockstep's own.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
+import traceback
+from datetime import UTC, datetime
+
+from stopping import open_pipeline
 
 from lockstep.adapters.settings import Settings
-from lockstep.control.interval import Point
+from lockstep.errors import LockstepError, Refused
 from lockstep.runtime import Pipeline
 
 
-def main() -> None:
-    name, *rest = sys.argv[1:]
-    deadly = Point[rest[0]] if rest else None
+def say(line: str) -> None:
+    """Progress, as several processes write it to one log."""
+    print(f"{datetime.now(UTC):%H:%M:%S.%f} {os.getpid()} {line}", flush=True)
 
-    def reached(point: Point) -> None:
-        if point is deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
 
-    with Pipeline(name, Settings.load(), reached) as pipeline:
-        pipeline.plan(None, print)
-        pipeline.run(print)
-        pipeline.publish(print)
+def advance(pipeline: Pipeline) -> None:
+    """What an earlier process has left, then what is there now."""
+    behind = True
+    while behind:
+        behind = pipeline.plan(None, say).behind
+        pipeline.run(say)
+        pipeline.publish(say)
+
+
+def main() -> int:
+    name, work = sys.argv[1:]
+    try:
+        with open_pipeline(name, Settings.load()) as pipeline:
+            if work == "maintain":
+                pipeline.maintain(say)
+            else:
+                advance(pipeline)
+    except LockstepError as error:
+        say(str(error))
+        return 2 if isinstance(error, Refused) else 1
+    except Exception:
+        traceback.print_exc()
+        return 3
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

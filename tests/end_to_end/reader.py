@@ -16,7 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 from pyiceberg.catalog import load_catalog
 
 from lockstep.control.job import CatalogSettings
-from lockstep.control.model import Division
+from lockstep.control.model import Division, TableSlice, TopicSlice
 
 Row = tuple[object, ...]
 
@@ -28,10 +28,16 @@ class Findings:
     lost: list[tuple[int, Row]] = field(default_factory=list)
     duplicated: list[tuple[int, Row]] = field(default_factory=list)
     unexpected: list[tuple[int, Row]] = field(default_factory=list)
+    out_of_order: list[tuple[int, Row]] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.duplicated or self.unexpected)
+        return not (self.lost or self.duplicated or self.unexpected or self.out_of_order)
+
+    def add(self, other: Findings, where: str) -> None:
+        """Take over what was found elsewhere, each row with the name of the place."""
+        for kind, found in vars(other).items():
+            getattr(self, kind).extend((step, (where, *row)) for step, row in found)
 
 
 def read_topic(bootstrap: str, topic: str) -> list[object]:
@@ -83,6 +89,7 @@ def inputs_by_step(
         for slice_ in division.slices:
             if slice_.source != source:
                 continue
+            assert isinstance(slice_, TopicSlice), f"{source} is a topic"
             for span in slice_.ranges:
                 rows.extend(
                     by_place[span.partition, offset]
@@ -90,6 +97,82 @@ def inputs_by_step(
                     if (span.partition, offset) in by_place
                 )
     return result
+
+
+def check_positions(divisions: Iterable[Division]) -> None:
+    """Steps have no gaps, and each source is read from its beginning, and on from exactly where the
+    step before has left it."""
+    reached: dict[tuple[object, ...], object] = {}
+    for number, division in enumerate(divisions):
+        assert division.step == number, f"step {number} is missing"
+        for slice_ in division.slices:
+            if isinstance(slice_, TableSlice):
+                first, spans = None, {(slice_.source,): (slice_.start, slice_.end)}
+            else:
+                first = 0
+                spans = {(slice_.source, r.partition): (r.start, r.end) for r in slice_.ranges}
+            for place, (start, end) in spans.items():
+                before = reached.setdefault(place, first)
+                assert start == before, f"step {number}: {place} from {start}, not from {before}"
+                reached[place] = end
+
+
+def outbox_by_step(rows: Iterable[Mapping[str, object]]) -> dict[int, Counter[Row]]:
+    """The changes that an outbox holds, as Z-sets."""
+    result: dict[int, Counter[Row]] = {}
+    for row in rows:
+        values = tuple(v for k, v in row.items() if k not in ("_weight", "_step"))
+        result.setdefault(int(row["_step"]), Counter())[values] += int(row["_weight"])  # type: ignore[call-overload]
+    return result
+
+
+def changelog_by_step(records: Iterable[object]) -> dict[int, Counter[Row]]:
+    """The changes that the records of a sink of format changelog hold, as Z-sets."""
+    result: dict[int, Counter[Row]] = {}
+    for record in records:
+        value = json.loads(record.value)  # type: ignore[attr-defined]
+        weight = value.pop("_weight")
+        result.setdefault(_step(record), Counter())[tuple(value.values())] += weight
+    return result
+
+
+def upserts_by_step(records: Iterable[object]) -> dict[int, Counter[Row]]:
+    """The records of a sink of format upsert: key and row, a key alone where the row is gone."""
+    result: dict[int, Counter[Row]] = {}
+    for record in records:
+        key = tuple(json.loads(record.key).values())  # type: ignore[attr-defined]
+        value = record.value  # type: ignore[attr-defined]
+        row = (*key, *json.loads(value).values()) if value is not None else key
+        result.setdefault(_step(record), Counter())[row] += 1
+    return result
+
+
+def expected_upserts(deltas: Mapping[int, Counter[Row]]) -> Mapping[int, Counter[Row]]:
+    """What a sink of format upsert sends for these changes; the key is the first column."""
+    result: dict[int, Counter[Row]] = {}
+    for step, delta in deltas.items():
+        after = {row[0]: row for row, weight in delta.items() if weight > 0}
+        result[step] = Counter(
+            (key, *after[key]) if key in after else (key,) for key in {row[0] for row in delta}
+        )
+    return result
+
+
+def disorder(records: Iterable[object]) -> Findings:
+    """Records of a step after those of a later one, of the same shard in the same partition."""
+    reached: dict[tuple[int, bytes], int] = {}
+    findings = Findings()
+    for record in records:
+        place = (record.partition, dict(record.headers)["lockstep-sink"])  # type: ignore[attr-defined]
+        step = _step(record)
+        if step < reached.get(place, step):
+            findings.out_of_order.append((step, (record.partition, record.offset)))  # type: ignore[attr-defined]
+        reached[place] = max(step, reached.get(place, step))
+    return findings
+
+
+def _step(record: object) -> int:
+    return int(dict(record.headers)["lockstep-step"])  # type: ignore[attr-defined]
 
 
 def totals(
@@ -110,11 +193,33 @@ def totals(
 
 def countries(view: Counter[Row]) -> Counter[Row]:
     """The view countries over the view customer_totals."""
+    return _best((country, total) for _, country, _, total, _ in view.elements())
+
+
+def item_sales(
+    sales: Iterable[Mapping[str, object]], items: Iterable[Mapping[str, object]]
+) -> Counter[Row]:
+    """The view item_sales over all sales so far and the items as they are."""
+    known = {item["item"]: item for item in items}
+    groups: dict[tuple[object, object], list[int]] = {}
+    for sale in sales:
+        if item := known.get(sale["item"]):
+            revenue = int(sale["pieces"]) * int(item["price"])  # type: ignore[call-overload]
+            groups.setdefault((item["item"], item["category"]), []).append(revenue)
+    return Counter((*key, len(revenues), sum(revenues)) for key, revenues in groups.items())
+
+
+def categories(view: Counter[Row]) -> Counter[Row]:
+    """The view categories over the view item_sales."""
+    return _best((category, revenue) for _, category, _, revenue in view.elements())
+
+
+def _best(rows: Iterable[tuple[object, object]]) -> Counter[Row]:
+    """Per group how many rows there are, and the largest value."""
     groups: dict[object, list[int]] = {}
-    for customer, country, _, total, _ in view.elements():
-        groups.setdefault(country, []).append(int(total))  # type: ignore[call-overload]
-        del customer
-    return Counter((country, len(t), max(t)) for country, t in groups.items())
+    for group, value in rows:
+        groups.setdefault(group, []).append(int(value))  # type: ignore[call-overload]
+    return Counter((group, len(values), max(values)) for group, values in groups.items())
 
 
 def expected_deltas(states: Mapping[int, Counter[Row]]) -> Mapping[int, Counter[Row]]:
@@ -146,7 +251,9 @@ def compare(found: Mapping[int, Counter[Row]], expected: Mapping[int, Counter[Ro
     return findings
 
 
-def read_table(catalog: CatalogSettings, table: str) -> list[dict[str, object]]:
-    """All rows of an Iceberg table on main."""
+def read_table(
+    catalog: CatalogSettings, table: str, snapshot_id: int | None = None
+) -> list[dict[str, object]]:
+    """All rows of an Iceberg table on main, or at a snapshot."""
     loaded = load_catalog(catalog.name, **catalog.pyiceberg).load_table((catalog.database, table))
-    return loaded.scan().to_arrow().to_pylist()  # type: ignore[no-any-return]
+    return loaded.scan(snapshot_id=snapshot_id).to_arrow().to_pylist()  # type: ignore[no-any-return]
