@@ -6,9 +6,10 @@ BIN := .venv/bin
 # The bootstrap of the virtual environment; the lock file holds the same version.
 UV := uv==0.13.8
 FAST := not spark and not kafka and not airflow
+RUNS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo up down bench lock
+.PHONY: help setup check test demo up down bench torture lock
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,9 @@ down: setup ## stop the stack that `make up` started
 
 bench: setup ## the Nexmark queries, whole path
 	$(BIN)/lockstep bench nexmark --events 2000000
+
+torture: setup ## RUNS=50 [SEED=7] kills of everything that can be killed; nothing may be lost or doubled
+	$(BIN)/python benchmarks/torture.py --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 lock: ## resolve requirements.txt anew from pyproject.toml
 	@test -x $(BIN)/uv || ($(PYTHON) -m venv .venv && $(BIN)/pip install --quiet $(UV))

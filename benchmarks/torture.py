@@ -2,7 +2,7 @@
 
     make torture RUNS=50 [SEED=7]
 
-A broker, a Spark Connect server and, for a fifth of the runs, an Airflow are started in a temporary
+A broker, a Spark Connect server and, for a sixth of the runs, an Airflow are started in a temporary
 folder. Two pipelines live through all runs (`tests/end_to_end/long_lived.py`). Each run strikes once:
 a task, maintenance, the Spark JVM, the broker, Airflow's task or its scheduler; by SIGKILL, or by
 SIGSTOP for some seconds; at a named point, each in turn, or at a random moment. What died is started
@@ -50,8 +50,8 @@ from long_lived import LongLived, Stock, Totals
 from stopping import POINTS, AnyPoint, KafkaPoint, ViewPoint, name_of
 
 PIPELINES: tuple[type[LongLived], ...] = (Totals, Stock)
-AIRFLOW_SHARE = 5
-NORMAL_ROUNDS = 3
+AIRFLOW_SHARE = 6
+NORMAL_ROUNDS = 2
 ONCE = ViewPoint.MADE
 """A view's table is made once in the life of a pipeline: the first run of each strikes there."""
 
@@ -119,6 +119,7 @@ def _strike(
         is_large=is_large,
         with_rival=can_have_rival and chance.random() < 0.25,
         with_maintenance=chance.random() if chance.random() < 0.4 else None,
+        with_more_input=victim is Victim.BROKER or chance.random() < 0.3,
     )
 
 
@@ -236,6 +237,7 @@ def _line(number: int, strikes: list[Strike], outcome: Outcome, results: Results
         *(["as if large"] if strike.is_large else []),
         *(["a rival"] if strike.with_rival else []),
         *(["maintenance"] if strike.with_maintenance is not None else []),
+        *(["more input"] if strike.with_more_input else []),
     ]
     with_ = f" with {', '.join(more)}" if more else ""
     return (

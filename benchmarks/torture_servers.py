@@ -39,9 +39,11 @@ STOP_SECONDS = 20
 DAG_FILE = """\
 import sys
 sys.path.insert(0, {tests!r})
-import stopping
 from lockstep import runtime
-runtime.open_pipeline = stopping.open_pipeline
+def open_pipeline(*arguments):
+    import stopping
+    return stopping.open_pipeline(*arguments)
+runtime.open_pipeline = open_pipeline
 exec(compile(open({dags!r}).read(), __file__, "exec"))
 # Airflow looks for the words airflow and dag before it reads a file.
 """

@@ -77,7 +77,8 @@ class Action(Enum):
 class Strike:
     """One run. `point` None: after `share` of a normal interval. A victim that is stopped sleeps for
     `sleep_seconds`. `is_large`: few rows take the ways of many. `with_rival`: two drivers start at
-    once. `with_maintenance`: maintenance starts too, after another share of an interval."""
+    once. `with_maintenance`: maintenance starts too, after another share of an interval.
+    `with_more_input`: records go on coming in after the strike."""
 
     pipeline: str
     victim: Victim
@@ -88,6 +89,7 @@ class Strike:
     is_large: bool = False
     with_rival: bool = False
     with_maintenance: float | None = None
+    with_more_input: bool = False
 
     @property
     def kind(self) -> str:
@@ -217,7 +219,8 @@ class Field:
         victim = self._at_the_moment(strike, pipeline)
         struck, sent = time.monotonic(), pipeline.sent
         self._hit(strike, victim)
-        pipeline.send(MORE_ROWS)
+        if strike.with_more_input:
+            pipeline.send(MORE_ROWS)
         tries = self._recover(pipeline, struck, is_large=strike.is_large)
         seconds = time.monotonic() - struck
         if strike.victim is Victim.MAINTENANCE:
@@ -304,7 +307,8 @@ class Field:
             raise TortureError(f"no task was caught at {strike.moment} in {CHANCES} tries")
         struck, sent = time.monotonic(), pipeline.sent
         self._hit(strike, victim)
-        pipeline.send(MORE_ROWS)
+        if strike.with_more_input:
+            pipeline.send(MORE_ROWS)
         while (state := self._state(settings, run)) not in ("success", "failed"):
             if time.monotonic() - struck > GIVE_UP_SECONDS:
                 raise TortureError(f"Airflow's run {run.run_id} is {state} for ever")
