@@ -36,7 +36,7 @@ __all__ = ["RANDOM", "Action", "Field", "Outcome", "Strike", "TortureError", "Vi
 RANDOM = "random"
 DRIVER = ROOT / "tests" / "end_to_end" / "drive.py"
 ROWS, MORE_ROWS = 60, 12
-DRIVER_SECONDS, GIVE_UP_SECONDS = 240.0, 420.0
+DRIVER_SECONDS, GIVE_UP_SECONDS = 600.0, 900.0
 CHANCES = 4
 """How often a moment is looked for again, where a driver had ended before it."""
 POLL_SECONDS = 0.02
