@@ -84,11 +84,14 @@ def choose(runs: int, seed: int) -> list[Strike]:
         point = None if victim is Victim.MAINTENANCE else points.pop()
         if number < len(PIPELINES):
             victim, action, point = Victim.TASK, Action.KILL, ONCE
-        strikes.append(_strike(chance, number, victim, action, point))
+        # The kinds are even in number, too: each meets both pipelines.
+        turn = number + number // len(DRIVEN)
+        strikes.append(_strike(chance, turn, victim, action, point))
     without_large = [point for point in points if point is not ViewPoint.DELETED]
     for number in range(by_airflow):
         victim, action = BY_AIRFLOW[number % len(BY_AIRFLOW)]
-        strikes.append(_strike(chance, number, victim, action, without_large[number]))
+        turn = number // len(BY_AIRFLOW)
+        strikes.append(_strike(chance, turn, victim, action, without_large[number]))
     return strikes
 
 
@@ -103,14 +106,14 @@ def _in_turn(
 
 
 def _strike(
-    chance: random.Random, number: int, victim: Victim, action: Action, point: AnyPoint | None
+    chance: random.Random, turn: int, victim: Victim, action: Action, point: AnyPoint | None
 ) -> Strike:
     """The rest of a strike. In the ways of many rows, Spark's tasks send to Kafka, not the driver."""
     may_be_large = not isinstance(point, KafkaPoint) and not victim.is_of_airflow
     is_large = point is ViewPoint.DELETED or (may_be_large and chance.random() < 0.25)
     can_have_rival = victim not in (Victim.MAINTENANCE, Victim.AIRFLOW_TASK, Victim.SCHEDULER)
     return Strike(
-        pipeline=PIPELINES[number % len(PIPELINES)].name,
+        pipeline=PIPELINES[turn % len(PIPELINES)].name,
         victim=victim,
         action=action,
         point=point,

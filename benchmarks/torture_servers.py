@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from lockstep.adapters.embedded import airflow, process
 from lockstep.adapters.embedded.parts import (
     AIRFLOW,
@@ -117,10 +115,11 @@ class Servers:
         os.kill(self._running[name].pid, signal.SIGCONT)
 
     def owns(self, process_id: int) -> bool:
-        """Whether that process works in this home: nobody else's is ever killed."""
+        """Whether one of these, dead ones too, has started that process: nobody else's is killed."""
+        leaders = {one.pid for one in (*self._running.values(), *self._dead)}
         try:
-            return psutil.Process(process_id).environ().get("LOCKSTEP_HOME") == str(self._home)
-        except psutil.Error:
+            return os.getsid(process_id) in leaders
+        except ProcessLookupError:
             return False
 
     def stop(self) -> None:
