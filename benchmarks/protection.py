@@ -52,7 +52,8 @@ from lockstep.control.job import (
     TableWrite,
 )
 from lockstep.control.ports import Progress, State
-from lockstep.runtime import Pipeline, deploy
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline
 from lockstep.sql.circuit import SinkTable
 from lockstep_engine import publishing
 from lockstep_engine.connect import ConnectEngine

@@ -23,7 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.control.model import Division, TableSlice, TopicSlice
-from lockstep.runtime import Pipeline, deploy, recorded
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline, recorded
 
 __all__ = ["LongLived", "Stock", "Totals"]
 
