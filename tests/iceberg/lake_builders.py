@@ -18,7 +18,8 @@ from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
-from lockstep_engine.sinks.iceberg import ViewPublished, publish_view
+from lockstep_engine.sinks.iceberg import publish_view
+from lockstep_engine.sinks.view_publish import ViewPublished
 from lockstep_engine.tables import append, ensure_table
 
 ROWS = pa.schema([("id", pa.int64())])

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.control.job import CatalogSettings
-from lockstep_engine.sinks.iceberg import ViewPoint, publish_view
+from lockstep_engine.sinks.iceberg import publish_view
+from lockstep_engine.sinks.view_publish import ViewPoint
 from lockstep_engine.tables import configure_catalog
 
 

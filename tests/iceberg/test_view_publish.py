@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from lake_builders import Outbox, comparable
 
 from lockstep.errors import AttemptLost, Refused, StateDiverged
-from lockstep_engine.sinks.iceberg import SMALL_ROWS, ViewPoint
+from lockstep_engine.sinks.iceberg import SMALL_ROWS
+from lockstep_engine.sinks.view_publish import ViewPoint
 from lockstep_engine.tables import configure_catalog, table_name
 
 pytestmark = pytest.mark.spark

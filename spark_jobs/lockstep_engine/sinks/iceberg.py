@@ -1,10 +1,6 @@
 """The published view as an Iceberg table: the rows themselves, for any engine (design, section 6).
 
-Law: with marker s, the rows of `main` are the sum of the outbox's changes up to step s, each row as
-often as its weight says. Every publish moves rows and marker in one change of `main`: it works on a
-branch of its own made where `main` stands, and `main` moves there only if it still stands where the
-branch was made. So a publish that dies has changed nothing, and one that is repeated finds the marker.
-
+`view_publish` says when and where rows are written and how they are shown; here Spark writes them.
 On the branch, rows that lose copies are deleted with all their copies (position deletes, by a MERGE
 that only deletes: Spark then broadcasts the change instead of shuffling the view), and an append
 brings new rows, and the copies that remain. The append's summary carries the marker. A view of few
@@ -17,7 +13,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 
 from pyspark.errors import PySparkException
@@ -27,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import State, ViewHead
-from lockstep.errors import AttemptLost, LockstepError, Refused, StateDiverged
-from lockstep.ids import publish_branch, publish_branches
+from lockstep.errors import Refused, StateDiverged
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
+from lockstep_engine.sinks.view_publish import ViewPoint, ViewPublished, ViewTarget, move_view
 from lockstep_engine.sinks.view_rows import as_copies, count_change, incomparable, within
 from lockstep_engine.tables import (
     TABLE_PROPERTIES,
@@ -41,10 +36,7 @@ from lockstep_engine.tables import (
     table_name,
 )
 
-__all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "ViewPoint", "ViewPublished", "publish_view"]
-
-TRIES = 5
-"""How often a publish starts again because somebody else moved `main`: a user's compaction."""
+__all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "publish_view"]
 
 SMALL_ROWS = 50_000
 """Up to so many rows, of the view and of the change together, the view is written anew."""
@@ -58,49 +50,6 @@ BROADCAST_ROWS = 1_000_000
 VIEW_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {**TABLE_PROPERTIES, "write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
 )
-
-
-class ViewPoint(Enum):
-    """Places in a publish where a crash must be harmless; tests raise and kill there."""
-
-    MADE = "the view's table exists, with the marker of no step"
-    BRANCHED = "the branch stands where main is"
-    DELETED = "deletes stand on the branch, nothing is appended"
-    APPENDED = "the branch holds the next state and its marker"
-    SHOWN = "main shows it"
-
-
-@dataclass(frozen=True)
-class ViewPublished:
-    """`marker` is the last step that the view holds; `rows` how many row changes this call made."""
-
-    marker: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Publish:
-    """What one publish works with; `columns` as written, in order."""
-
-    spark: SparkSession
-    state: State
-    catalog: CatalogSettings
-    view: str
-    columns: tuple[str, ...]
-    outbox_table: str
-    outbox_snapshot_id: int
-    last_step: int
-    incarnation: str
-    reached: Callable[[ViewPoint], None]
-    small_rows: int
-
-    def summary(self, step: int) -> Mapping[str, str]:
-        """The marker, as it stands in a snapshot."""
-        return {"lockstep.step": str(step), "lockstep.incarnation": self.incarnation}
-
-    @property
-    def outbox(self) -> DataFrame:
-        return read_at(self.spark, self.catalog, self.outbox_table, self.outbox_snapshot_id)
 
 
 @dataclass(frozen=True)
@@ -121,6 +70,47 @@ class _Change:
     kept: tuple[DataFrame, ...] = ()
 
 
+@dataclass(frozen=True)
+class _SparkWriter:
+    """Implements `view_publish.ViewWriter`; `columns` as written, in order."""
+
+    spark: SparkSession
+    state: State
+    catalog: CatalogSettings
+    columns: tuple[str, ...]
+    target: ViewTarget
+    reached: Callable[[ViewPoint], None]
+    small_rows: int
+
+    failures = (PySparkException,)
+
+    @property
+    def outbox(self) -> DataFrame:
+        return read_at(
+            self.spark, self.catalog, self.target.outbox_table, self.target.outbox_snapshot_id
+        )
+
+    def make(self) -> None:
+        wanted = self.outbox.select(*map(quoted, self.columns))
+        _check_types(self.target, wanted.schema)
+        summary = self.target.summary(-1)
+        view = self.target.view
+        ensure_table(self.spark, self.catalog, view, wanted, VIEW_PROPERTIES, summary)
+
+    def start(self) -> None:
+        empty = self.outbox.select(*map(quoted, self.columns)).limit(0)
+        append(self.catalog, self.target.view, "main", empty, self.target.summary(-1))
+
+    def write(self, branch: str, head: ViewHead, base: int, marker: int, pending: int) -> int:
+        if set(head.columns) != set(self.columns):
+            _change_columns(self, head)
+        delta = _since(self, marker)
+        is_small = head.records + pending <= self.small_rows
+        if is_small and not incomparable(delta.schema):
+            return _rewrite(self, delta, branch, base)
+        return _write(self, delta, branch, base)
+
+
 def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by name
     spark: SparkSession,
     state: State,
@@ -136,125 +126,45 @@ def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by
 ) -> ViewPublished:
     """Bring the view to `last_step` from whatever step its own marker names; nothing if it is there.
 
-    Raises StateDiverged where the view
-    is not this incarnation's or does not hold what the outbox takes back, Refused for columns
-    that cannot be compared, AttemptLost where others keep moving `main`.
+    Raises StateDiverged where the view is not this incarnation's or does not hold what the outbox
+    takes back, Refused for columns that cannot be compared, AttemptLost where others keep moving
+    `main`.
     """
-    publish = _Publish(
-        spark,
-        state,
-        catalog,
-        view,
-        columns,
-        outbox_table,
-        outbox_snapshot_id,
-        last_step,
-        incarnation,
-        reached,
-        small_rows,
-    )
-    for _ in range(TRIES):
-        head = _opened(publish)
-        marker = _marker_step(publish, head)
-        if marker >= last_step:
-            return ViewPublished(marker, 0)
-        rows = _move(publish, head, marker)
-        if rows is not None:
-            return ViewPublished(last_step, rows)
-    raise AttemptLost(
-        f"view {view}: main moved {TRIES} times while step {last_step} was published",
-        expected="nobody else to write to a published view for as long as a publish takes",
-        found="a new snapshot each time",
-        next_step="publish again once its compaction has ended",
-    )
+    target = ViewTarget(view, outbox_table, outbox_snapshot_id, last_step, incarnation)
+    writer = _SparkWriter(spark, state, catalog, columns, target, reached, small_rows)
+    return move_view(state, writer, target, lambda: uuid.uuid4().hex[:12], reached)
 
 
-# ── where the view is ───────────────────────────────────────────────────────────────────────────
-
-
-def _opened(publish: _Publish) -> ViewHead:
-    """The view's head; the table is made if it is not there, marked as holding no step yet."""
-    head = publish.state.view_head(publish.view)
-    if head is None:
-        wanted = publish.outbox.select(*map(quoted, publish.columns))
-        _check_types(publish, wanted.schema)
-        ensure_table(
-            publish.spark,
-            publish.catalog,
-            publish.view,
-            wanted,
-            VIEW_PROPERTIES,
-            publish.summary(-1),
-        )
-        publish.reached(ViewPoint.MADE)
-        head = publish.state.view_head(publish.view)
-    if head is not None and set(head.columns) != set(publish.columns):
-        _change_columns(publish, head)
-    if head is not None and head.snapshot_id is None:
-        # Somebody made the table by hand, with partitions perhaps; a branch needs a snapshot.
-        empty = publish.outbox.select(*map(quoted, publish.columns)).limit(0)
-        append(publish.catalog, publish.view, "main", empty, publish.summary(-1))
-        head = publish.state.view_head(publish.view)
-    assert head is not None, "the table has just been made or found"
-    return head
-
-
-def _change_columns(publish: _Publish, head: ViewHead) -> None:
+def _change_columns(writer: _SparkWriter, head: ViewHead) -> None:
     """Give the table the columns that the view has by now. In what stands there new ones are null, as
     they are in what the outbox takes back of it."""
-    wanted = publish.outbox.select(*map(quoted, publish.columns)).schema
-    add_columns(publish.spark, publish.catalog, publish.view, wanted)
-    dropped = [name for name in head.columns if name not in publish.columns]
+    wanted = writer.outbox.select(*map(quoted, writer.columns)).schema
+    add_columns(writer.spark, writer.catalog, writer.target.view, wanted)
+    dropped = [name for name in head.columns if name not in writer.columns]
     if dropped:
-        name, columns = table_name(publish.catalog, publish.view), ", ".join(map(quoted, dropped))
-        publish.spark.sql(f"ALTER TABLE {name} DROP COLUMNS ({columns})")
+        name, columns = table_name(writer.catalog, writer.target.view), map(quoted, dropped)
+        writer.spark.sql(f"ALTER TABLE {name} DROP COLUMNS ({', '.join(columns)})")
 
 
-def _rows_at(publish: _Publish, snapshot_id: int) -> DataFrame:
+def _rows_at(writer: _SparkWriter, snapshot_id: int) -> DataFrame:
     """The view at a snapshot, under the columns that it has by now."""
-    rows = read_at(publish.spark, publish.catalog, publish.view, snapshot_id)
-    kinds = {field.name: field.dataType for field in publish.outbox.schema.fields}
+    rows = read_at(writer.spark, writer.catalog, writer.target.view, snapshot_id)
+    kinds = {field.name: field.dataType for field in writer.outbox.schema.fields}
     return rows.select(
         *(
             F.col(quoted(name))
             if name in rows.columns
             else F.lit(None).cast(kinds[name]).alias(name)
-            for name in publish.columns
+            for name in writer.columns
         )
     )
 
 
-def _marker_step(publish: _Publish, head: ViewHead) -> int:
-    """The last step in the view, by its own marker. An absent one is never taken for step -1, unless
-    there is nothing in the table."""
-    next_step = (
-        f"rename or drop table {publish.view} to have it published anew, or give the project "
-        "another database"
-    )
-    if head.marker is None:
-        if head.records == 0:
-            return -1
-        raise StateDiverged(
-            f"view {publish.view} holds rows, and no snapshot says up to which step",
-            expected=f"a snapshot with lockstep.step of incarnation {publish.incarnation}",
-            found=f"{head.records:,} rows without any marker",
-            next_step=next_step,
-        )
-    if head.marker.incarnation != publish.incarnation:
-        raise StateDiverged(
-            f"view {publish.view} belongs to another pipeline, or to an earlier life of this one",
-            expected=f"incarnation {publish.incarnation}",
-            found=f"incarnation {head.marker.incarnation}, at step {head.marker.step}",
-            next_step=next_step,
-        )
-    return head.marker.step
-
-
-def _check_types(publish: _Publish, schema: StructType) -> None:
+def _check_types(target: ViewTarget, schema: StructType) -> None:
     """Rows are found again by comparing all their columns, which Spark cannot do for some types."""
     for field in incomparable(schema):
         raise Refused(
-            f"view {publish.view}: column {field.name} cannot be published",
+            f"view {target.view}: column {field.name} cannot be published",
             expected="types that can be compared",
             found=field.dataType.simpleString(),
             next_step=f"publish it as text, `to_json({field.name})`, or as an array of entries, "
@@ -265,14 +175,14 @@ def _check_types(publish: _Publish, schema: StructType) -> None:
 # ── what changes ────────────────────────────────────────────────────────────────────────────────
 
 
-def _since(publish: _Publish, marker: int) -> DataFrame:
+def _since(writer: _SparkWriter, marker: int) -> DataFrame:
     """The outbox's changes after the marker: columns and `_weight`."""
-    return publish.outbox.where(f"{STEP} > {marker} AND {STEP} <= {publish.last_step}").select(
-        *map(quoted, (*publish.columns, WEIGHT))
+    return writer.outbox.where(f"{STEP} > {marker} AND {STEP} <= {writer.target.last_step}").select(
+        *map(quoted, (*writer.columns, WEIGHT))
     )
 
 
-def _change_since(publish: _Publish, delta: DataFrame) -> _Change:
+def _change_since(writer: _SparkWriter, delta: DataFrame) -> _Change:
     """Net the changes, row by row. What is only inserted into needs no netting: equal rows may stand
     as several rows."""
     raw = delta.agg(
@@ -283,9 +193,9 @@ def _change_since(publish: _Publish, delta: DataFrame) -> _Change:
         return _Change(delta.limit(0).drop(WEIGHT))
     if raw["least"] > 0:
         return _Change(as_copies(delta, WEIGHT, raw["most"]), rows=raw["rows"])
-    _check_types(publish, delta.schema)
-    net = merge_steps(delta, publish.columns).persist()
-    counted = count_change(net, publish.columns)
+    _check_types(writer.target, delta.schema)
+    net = merge_steps(delta, writer.columns).persist()
+    counted = count_change(net, writer.columns)
     inserted = as_copies(net.where(f"{WEIGHT} > 0"), WEIGHT, counted["most"])
     if not counted["deleted"]:
         return _Change(inserted, rows=counted["rows"], kept=(net,))
@@ -295,99 +205,52 @@ def _change_since(publish: _Publish, delta: DataFrame) -> _Change:
         counted["deleted"],
         counted["lost"],
         counted["rows"],
-        within(net, publish.columns, counted),
+        within(net, writer.columns, counted),
         (net,),
     )
 
 
-# ── moving the view ─────────────────────────────────────────────────────────────────────────────
+# ── writing on the branch ───────────────────────────────────────────────────────────────────────
 
 
-def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
-    """Write the next state on a branch and show it on `main`: changed rows, or None where `main` has
-    left the snapshot that the branch was made at."""
-    base = head.snapshot_id
-    assert base is not None, "an opened view has a snapshot"
-    branch = publish_branch(publish.incarnation, uuid.uuid4().hex[:12])
-    pending = publish.state.records_after(publish.outbox_table, publish.outbox_snapshot_id, marker)
-    delta = _since(publish, marker)
-    try:
-        publish.state.open_branch(publish.view, branch, base)
-        publish.reached(ViewPoint.BRANCHED)
-        if not pending:
-            publish.state.append_rows(publish.view, branch, (), publish.summary(publish.last_step))
-            rows = 0
-        elif head.records + pending <= publish.small_rows and not incomparable(delta.schema):
-            rows = _rewrite(publish, delta, branch, base)
-        else:
-            rows = _write(publish, delta, branch, base)
-    except LockstepError:
-        # A refusal of our own: nothing is under way on the branch. After any other error something
-        # may be, and the next publish that lands sweeps the branch.
-        publish.state.drop_refs(publish.view, (branch,))
-        raise
-    except PySparkException:
-        # Whoever moved main first has swept this branch: to be overtaken is no failure.
-        newest = publish.state.view_head(publish.view)
-        if newest is None or newest.snapshot_id == base:
-            raise
-        publish.state.drop_refs(publish.view, (branch,))
-        return None
-    publish.reached(ViewPoint.APPENDED)
-    written = publish.state.summaries(publish.view, branch, base)
-    is_marked = ["lockstep.step" in summary for _, summary in written]
-    if is_marked.count(True) != 1 or not is_marked[-1]:
-        # The server ran the append twice after a restart: what is on the branch is void.
-        publish.state.drop_refs(publish.view, (branch,))
-        return None
-    # Branches of publishes that died: main leaves their base now, so they cannot land any more.
-    stale = [name for name in head.refs if name.startswith(publish_branches(publish.incarnation))]
-    shown = publish.state.show_marked(publish.view, base, written[-1][0], (branch, *stale))
-    if not shown:
-        publish.state.drop_refs(publish.view, (branch,))
-        return None
-    publish.reached(ViewPoint.SHOWN)
-    return rows
-
-
-def _rewrite(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int:
+def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:
     """The view at the base and the change, netted, in place of all that the branch holds; returns how
     many rows changed."""
     changed = Observation()
-    change = merge_steps(delta, publish.columns)
+    change = merge_steps(delta, writer.columns)
     net = change.observe(changed, F.count(F.lit(1)).alias("rows"))
-    copies = _rows_at(publish, base).withColumn(WEIGHT, F.lit(1).cast("bigint"))
-    after = merge_steps(copies.unionByName(net), publish.columns)
+    copies = _rows_at(writer, base).withColumn(WEIGHT, F.lit(1).cast("bigint"))
+    after = merge_steps(copies.unionByName(net), writer.columns)
     lacking = F.raise_error(
-        F.concat(F.lit(LACKING), F.to_json(F.struct(*columns_of(publish.columns))))
+        F.concat(F.lit(LACKING), F.to_json(F.struct(*columns_of(writer.columns))))
     )
     weight = F.when(F.col(WEIGHT) < 0, lacking).otherwise(F.col(WEIGHT))
     rows = as_copies(after.withColumn(WEIGHT, weight), WEIGHT, None)
-    summary = publish.summary(publish.last_step)
+    summary = writer.target.summary(writer.target.last_step)
     try:
-        overwrite(publish.catalog, publish.view, branch, rows, summary)
+        overwrite(writer.catalog, writer.target.view, branch, rows, summary)
     except PySparkException as error:
         if LACKING not in str(error):
             raise
         found = str(error).split(LACKING, 1)[1].split("SQLSTATE", 1)[0].strip()
-        raise _diverged(publish, found) from error
+        raise _diverged(writer, found) from error
     # A busy server answers before its listener has the metrics, and then sends none.
     return int(changed.get["rows"]) if "rows" in changed.get else change.count()
 
 
-def _write(publish: _Publish, delta: DataFrame, branch: str, base: int) -> int:
+def _write(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:
     """Deletes and an append in place; returns how many rows changed."""
-    change = _change_since(publish, delta)
+    change = _change_since(writer, delta)
     try:
         appended = change.appended
         if change.deleted is not None:
-            _delete(publish, change, branch)
-            publish.reached(ViewPoint.DELETED)
-            found = _deleted_copies(publish, branch, base)
+            _delete(writer, change, branch)
+            writer.reached(ViewPoint.DELETED)
+            found = _deleted_copies(writer, branch, base)
             if found != change.lost:
-                appended = appended.unionByName(_left_over(publish, _hinted(change), base))
-        summary = publish.summary(publish.last_step)
-        append(publish.catalog, publish.view, branch, appended, summary)
+                appended = appended.unionByName(_left_over(writer, _hinted(change), base))
+        summary = writer.target.summary(writer.target.last_step)
+        append(writer.catalog, writer.target.view, branch, appended, summary)
     finally:
         for frame in change.kept:
             frame.unpersist()
@@ -401,56 +264,57 @@ def _hinted(change: _Change) -> DataFrame:
     return F.broadcast(change.deleted) if is_small else change.deleted
 
 
-def _delete(publish: _Publish, change: _Change, branch: str) -> None:
+def _delete(writer: _SparkWriter, change: _Change, branch: str) -> None:
     """Delete all copies of the rows, found by null-safe equality of all columns."""
     source = f"_{branch}"
     _hinted(change).createOrReplaceTempView(source)
     try:
-        matches = (*change.within, *_equal(publish.columns, "t", "s"))
-        publish.spark.sql(
-            f"MERGE INTO {table_name(publish.catalog, publish.view, f'branch_{branch}')} t "
+        matches = (*change.within, *_equal(writer.columns, "t", "s"))
+        writer.spark.sql(
+            f"MERGE INTO {table_name(writer.catalog, writer.target.view, f'branch_{branch}')} t "
             f"USING {quoted(source)} s ON {' AND '.join(matches)} WHEN MATCHED THEN DELETE"
         )
     finally:
-        publish.spark.catalog.dropTempView(source)
+        writer.spark.catalog.dropTempView(source)
 
 
 def _equal(columns: tuple[str, ...], one: str, other: str) -> list[str]:
     return [f"{one}.{quoted(name)} <=> {other}.{quoted(name)}" for name in columns]
 
 
-def _deleted_copies(publish: _Publish, branch: str, base: int) -> int:
+def _deleted_copies(writer: _SparkWriter, branch: str, base: int) -> int:
     """How many rows the deletes on the branch removed, by their own summaries."""
     return sum(
         int(summary.get("added-position-deletes", "0")) + int(summary.get("deleted-records", "0"))
-        for _, summary in publish.state.summaries(publish.view, branch, base)
+        for _, summary in writer.state.summaries(writer.target.view, branch, base)
     )
 
 
-def _left_over(publish: _Publish, deleted: DataFrame, base: int) -> DataFrame:
+def _left_over(writer: _SparkWriter, deleted: DataFrame, base: int) -> DataFrame:
     """The copies that must stay of rows that lose only some: the view at the base says how many there
     were. Raises StateDiverged where a row is taken back more often than it stands there."""
-    at_base = _rows_at(publish, base).alias("t")
-    matches = " AND ".join(_equal(publish.columns, "t", "s"))
+    at_base = _rows_at(writer, base).alias("t")
+    matches = " AND ".join(_equal(writer.columns, "t", "s"))
     there = at_base.join(
-        deleted.select(*map(quoted, publish.columns)).alias("s"),
+        deleted.select(*map(quoted, writer.columns)).alias("s"),
         F.expr(matches),
         "left_semi",
     ).withColumn(WEIGHT, F.lit(1).cast("bigint"))
-    left = merge_steps(deleted.unionByName(there), publish.columns)
+    left = merge_steps(deleted.unionByName(there), writer.columns)
     counted = left.agg(F.min(WEIGHT).alias("least"), F.max(WEIGHT).alias("most")).first()
     assert counted is not None, "an aggregate without groups is one row"
     if (counted["least"] or 0) < 0:
         lacking = left.where(f"{WEIGHT} < 0").first()
-        raise _diverged(publish, str(lacking))
+        raise _diverged(writer, str(lacking))
     return as_copies(left, WEIGHT, counted["most"])
 
 
-def _diverged(publish: _Publish, lacking: str) -> StateDiverged:
+def _diverged(writer: _SparkWriter, lacking: str) -> StateDiverged:
+    target = writer.target
     return StateDiverged(
-        f"view {publish.view} does not hold rows that {publish.outbox_table} takes back: somebody "
+        f"view {target.view} does not hold rows that {target.outbox_table} takes back: somebody "
         "else has changed it",
         expected="every row as often as the outbox says",
         found=f"too few of {lacking}",
-        next_step=f"drop table {publish.view} and publish again: it is made anew from the outbox",
+        next_step=f"drop table {target.view} and publish again: it is made anew from the outbox",
     )
