@@ -319,6 +319,12 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         SwapSnapshots(1, "a", {"t": 7}, {"u": 8}),
         "it expects t, and replaces u",
     ),
+    (
+        "swap under an attempt",
+        (*COMMITTED, RecordInterval(interval(3, 3)), BeginAttempt(attempt("b", 3, 5, "a"))),
+        SwapSnapshots(1, "a", {"t": 7}, {"t": 8}),
+        "attempt b is running and has opened version 1 with the snapshots that the swap would replace",
+    ),
     ("retain", COMMITTED, TrimVersions(1), "at least 2 versions are kept, not 1"),
     (
         "trim what a version needs",

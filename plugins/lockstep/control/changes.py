@@ -196,7 +196,8 @@ class SwapSnapshots:
     """Compaction: other snapshots with the same content for the newest version.
 
     Refused unless the newest version is `number` by `attempt` and holds exactly `expected` for the
-    tables named, which are those of `replacement`. Twice is harmless.
+    tables named, which are those of `replacement`; and while an attempt is RUNNING, as what it writes
+    descends from the snapshots that it opened. Twice is harmless.
     """
 
     number: int

@@ -334,6 +334,14 @@ def _swap_snapshots(state: PipelineState, change: SwapSnapshots) -> PipelineStat
                 f"version {newest.number} holds snapshot {held[table]} of {table}, "
                 f"the swap expects {snapshot_id}"
             )
+    opened_by = [a.id for a in state.attempts if a.state is AttemptState.RUNNING]
+    require(
+        not opened_by,
+        lambda: (
+            f"attempt {', '.join(opened_by)} is running and has opened version {newest.number} with the "
+            "snapshots that the swap would replace"
+        ),
+    )
     swapped = replace(newest, tables={**newest.tables, **change.replacement})
     return replace(state, versions=(*state.versions[:-1], swapped))
 
