@@ -150,6 +150,19 @@ def test_stamping_that_died_goes_on() -> None:
     assert list(plan_shards({0: Marker(9, 4)}, 3, 9, "s").stamp) == [3, 2, 1, 0]
 
 
+def test_stamps_of_a_number_that_lost_are_stamped_over() -> None:
+    """Two publishes wanted 2 and 3 shards at once: shard 0 says that 2 hold, the rest was stamped by
+    the other. Work planned with 2 would find 3 in the marker of shard 1, for ever."""
+    crossed = {0: Marker(13, 2), 1: Marker(7, 3), 2: Marker(7, 3)}
+    assert plan_shards(crossed, 2, 7, "s") == SinkPlan(2, {0: 13, 1: 7}, {1: 7})
+
+
+def test_markers_of_two_moments_are_read_again() -> None:
+    """Another publish moved shard 1 after shard 0 was read: a stamp would take that back."""
+    with pytest.raises(FencedError, match=r"shards at \{1: 51\}, read after others at step 35"):
+        plan_shards({0: Marker(35, 1), 1: Marker(51, 2)}, 2, 35, "s")
+
+
 def test_retired_shards_stay_behind() -> None:
     markers = {0: Marker(30, 1), 1: Marker(9, 1)}
     assert plan_shards(markers, 1, 30, "s") == SinkPlan(1, {0: 30}, {})

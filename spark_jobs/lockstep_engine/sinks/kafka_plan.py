@@ -138,7 +138,8 @@ def plan_shards(
     shard 0 is stamped last, so its number of shards is the one that holds; markers beyond it belong
     to retired shards. While the steps differ, a publish was interrupted: it is ended with the number
     of shards that it had.
-    Raises StateDiverged where a marker is behind what the store says.
+    Raises StateDiverged where a marker is behind what the store says, FencedError where markers are
+    not of one moment: each is read once its own shard is fenced, and a stamp must not move one back.
     """
     if not markers:
         everyone = dict.fromkeys(range(wanted_shards), published)
@@ -149,13 +150,20 @@ def plan_shards(
     if behind:
         raise _diverged(sink, f"every shard at step {published} or beyond", f"shards at {behind}")
     if len(set(after.values())) > 1:
-        return SinkPlan(shards, after, {})
+        # A publish that wanted another number, and lost to this one, may have stamped some shards.
+        strays = {s: after[s] for s in after if s in markers and markers[s].shards != shards}
+        return SinkPlan(shards, after, _zero_last(strays))
     step = after[0]
     stamp = {
         shard: step
         for shard in range(max(shards, wanted_shards))
         if markers.get(shard) != Marker(step, wanted_shards)
     }
+    ahead = {s: markers[s].step for s in stamp if s in markers and markers[s].step > step}
+    if ahead:
+        raise FencedError(
+            f"{FencedError.TEXT} sink {sink}: shards at {ahead}, read after others at step {step}"
+        )
     return SinkPlan(wanted_shards, dict.fromkeys(range(wanted_shards), step), _zero_last(stamp))
 
 
