@@ -1,0 +1,309 @@
+"""Kafka in memory: source topics, and an output topic with transactions, fences and group offsets.
+
+`Sources` is the twin of `control.ports.Sources`; `Link` that of the engine's `TransactionLink`; the
+functions beside it are twins of those that the Kafka sink asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from sim_world import DAY, SECOND, T0, World
+
+from lockstep.control.ports import PartitionBounds, TopicBounds
+from lockstep.errors import Unreachable
+from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message
+
+TRANSACTION_TIMEOUT = 300 * SECOND
+OFFSETS_RETENTION = 7 * DAY
+
+
+# ── source topics ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a producer wrote; `time` is its timestamp in milliseconds since T0."""
+
+    key: str
+    value: int
+    time: int
+
+
+@dataclass
+class SourcePartition:
+    """Offsets hold records, or None where a transaction's marker or an aborted record stands. From
+    `open_from` on, records belong to a transaction that is not decided yet."""
+
+    log: list[Record | None] = field(default_factory=list)
+    open_from: int | None = None
+
+    @property
+    def last_stable(self) -> int:
+        return len(self.log) if self.open_from is None else self.open_from
+
+
+@dataclass
+class SourceTopic:
+    partitions: list[SourcePartition]
+
+    def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
+        """Committed records of [start, end) with their offsets, as `read_committed` gives them."""
+        found = self.partitions[partition]
+        stop = min(end, found.last_stable)
+        span = range(start, stop)
+        return [(at, record) for at in span if (record := found.log[at]) is not None]
+
+    def decide(self, world: World) -> None:
+        """End the open transactions: commit or abort, and a marker that takes an offset."""
+        for partition in self.partitions:
+            if partition.open_from is not None:
+                if world.random.random() < 0.5:
+                    span = range(partition.open_from, len(partition.log))
+                    partition.log[partition.open_from :] = [None for _ in span]
+                partition.log.append(None)
+                partition.open_from = None
+
+    def produce(self, world: World, topic: str) -> None:
+        """Some records to some partitions; their timestamps may lie."""
+        self.decide(world)
+        for number, partition in enumerate(self.partitions):
+            if world.chance("open_transaction_per_partition"):
+                partition.open_from = len(partition.log)
+            for _ in range(world.random.randint(0, 4)):
+                lie = world.random.choice((0, 0, 0, -60 * SECOND, 3_600 * SECOND))
+                key = f"{topic}{number}{world.random.choice('xy')}"
+                record = Record(key, world.random.randint(-5, 9), max(0, world.now + lie))
+                partition.log.append(record)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Implements `control.ports.Sources`."""
+
+    world: World
+    topics: Mapping[str, SourceTopic]
+    start_at_latest: frozenset[str] = frozenset()
+
+    def bounds(self, source: str) -> TopicBounds:
+        def look() -> TopicBounds:
+            partitions = self.topics[source].partitions
+            found = tuple(
+                PartitionBounds(number, 0, partition.last_stable)
+                for number, partition in enumerate(partitions)
+            )
+            return TopicBounds(source, f"id_{source}", found)
+
+        return self.world.exchange(f"bounds {source}", look)
+
+    def offsets_at(
+        self, source: str, times: Sequence[datetime]
+    ) -> tuple[Mapping[int, int | None], ...]:
+        def first(partition: SourcePartition, time: datetime) -> int | None:
+            wanted = (time - T0) // timedelta(milliseconds=1)
+            records = enumerate(partition.log)
+            return next((at for at, r in records if r is not None and r.time >= wanted), None)
+
+        def look() -> tuple[Mapping[int, int | None], ...]:
+            partitions = self.topics[source].partitions
+            return tuple({n: first(p, time) for n, p in enumerate(partitions)} for time in times)
+
+        return self.world.exchange(f"offsets {source}", look)
+
+
+# ── the output topic ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False)
+class Transaction:
+    """Of the producer `id` in its `epoch`; `offsets` are the group's, once they have been sent."""
+
+    id: str
+    epoch: int
+    began: int
+    offsets: dict[int, Marker] = field(default_factory=dict)
+    outcome: str = "open"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record of the output topic."""
+
+    transaction: Transaction
+    message: Message
+    shard: int
+    shards: int
+
+
+class Cluster:
+    """One output topic, the ids that write to it, and the group that holds their markers."""
+
+    def __init__(self, world: World, partitions: int) -> None:
+        self.world = world
+        self.logs: list[list[Sent]] = [[] for _ in range(partitions)]
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+        self._markers: dict[int, Marker] = {}
+        self._committed_at = 0
+
+    def committed(self, partition: int) -> list[Sent]:
+        """What `read_committed` gives: up to the first record of an open transaction."""
+        self._tick()
+        found = []
+        for sent in self.logs[partition]:
+            if sent.transaction.outcome == "open":
+                break
+            if sent.transaction.outcome == "committed":
+                found.append(sent)
+        return found
+
+    def init(self, producer: str) -> int:
+        """A new epoch for an id; what an older one left open is aborted."""
+        self._tick()
+        self._epochs[producer] = self._epochs.get(producer, 0) + 1
+        self._end(producer, "aborted")
+        return self._epochs[producer]
+
+    def send(self, producer: str, epoch: int, place: int, sent: Callable[[Transaction], Sent]) -> None:
+        transaction = self._transaction(producer, epoch)
+        self.logs[place].append(sent(transaction))
+
+    def send_offset(self, producer: str, epoch: int, shard: int, marker: Marker) -> None:
+        self._transaction(producer, epoch).offsets[shard] = marker
+
+    def end(self, producer: str, epoch: int, outcome: str) -> None:
+        self._check(producer, epoch)
+        self._end(producer, outcome)
+
+    def markers(self, shards: Iterable[int]) -> dict[int, Marker]:
+        self._tick()
+        return {shard: self._markers[shard] for shard in shards if shard in self._markers}
+
+    def is_stable(self, shards: Iterable[int]) -> bool:
+        self._tick()
+        undecided = {shard for open_ in self._open.values() for shard in open_.offsets}
+        return undecided.isdisjoint(shards)
+
+    def _check(self, producer: str, epoch: int) -> None:
+        self._tick()
+        if self._epochs.get(producer) != epoch:
+            raise FencedError(f"{FencedError.TEXT} id {producer}")
+
+    def _transaction(self, producer: str, epoch: int) -> Transaction:
+        self._check(producer, epoch)
+        if producer not in self._open:
+            self._open[producer] = Transaction(producer, epoch, self.world.now)
+        return self._open[producer]
+
+    def _end(self, producer: str, outcome: str) -> None:
+        transaction = self._open.pop(producer, None)
+        if transaction is not None:
+            transaction.outcome = outcome
+            if outcome == "committed" and transaction.offsets:
+                self._markers.update(transaction.offsets)
+                self._committed_at = self.world.now
+
+    def _tick(self) -> None:
+        """What the broker does as time goes by."""
+        now = self.world.now
+        for producer, transaction in list(self._open.items()):
+            if now - transaction.began > TRANSACTION_TIMEOUT:
+                self._epochs[producer] += 1
+                self._end(producer, "aborted")
+        if self._markers and now - self._committed_at > OFFSETS_RETENTION:
+            self.world.note("the markers expire")
+            self._markers = {}
+
+
+class Link:
+    """Implements `kafka_plan.ShardLink` over the network."""
+
+    def __init__(self, cluster: Cluster, sink: str, shard: int, shards: int) -> None:
+        self._cluster = cluster
+        self._id = f"{sink}/{shard}"
+        self._shard = shard
+        self._shards = shards
+        self._epoch = 0
+
+    def open(self) -> Marker | None:
+        self._epoch = self._asked("init", lambda: self._cluster.init(self._id))
+        return read_markers(self._cluster, [self._shard]).get(self._shard)
+
+    def begin(self) -> None:
+        """Nothing goes out until the first record."""
+
+    def send(self, message: Message) -> None:
+        assert message.key is not None, "every record of the simulation has a key"
+        place = crc32(message.key) % len(self._cluster.logs)
+        self._cluster.world.pause()
+        self._cluster.send(
+            self._id,
+            self._epoch,
+            place,
+            lambda transaction: Sent(transaction, message, self._shard, self._shards),
+        )
+
+    def abort(self) -> None:
+        try:
+            self._asked("abort", lambda: self._cluster.end(self._id, self._epoch, "aborted"))
+        except (FencedError, Unreachable):
+            return
+
+    def commit(self, marker: Marker) -> None:
+        cluster, epoch = self._cluster, self._epoch
+        self._asked(
+            f"offsets {marker}", lambda: cluster.send_offset(self._id, epoch, self._shard, marker)
+        )
+        self._asked("commit", lambda: cluster.end(self._id, epoch, "committed"))
+
+    def _asked(self, what: str, act: Callable[[], Any]) -> Any:
+        def acted() -> tuple[Any, FencedError | None]:
+            try:
+                return act(), None
+            except FencedError as error:
+                return None, error
+
+        answer, error = self._cluster.world.exchange(f"{what} {self._id}", acted)
+        if error is not None:
+            raise error
+        return answer
+
+
+def read_markers(cluster: Cluster, shards: Iterable[int]) -> dict[int, Marker]:
+    """The markers of these shards, once no transaction on them is undecided; or Unreachable."""
+    wanted = list(shards)
+    cluster.world.wait(lambda: cluster.is_stable(wanted), 30 * SECOND)
+
+    def look() -> dict[int, Marker]:
+        if not cluster.is_stable(wanted):
+            raise Unreachable("the markers are not readable")
+        return {s: Marker.read(m.offset, m.metadata) for s, m in cluster.markers(wanted).items()}
+
+    return cluster.world.exchange(f"markers {wanted}", look)
+
+
+def tail_markers(cluster: Cluster, published: int) -> dict[int, Marker]:
+    """What the topic's records of steps beyond `published` say: the newest has the number of shards in
+    force, and those of other numbers are of whole steps."""
+
+    def look() -> dict[int, Marker]:
+        tail = {
+            (sent.shard, sent.shards, sent.message.step)
+            for partition in range(len(cluster.logs))
+            for sent in cluster.committed(partition)
+            if sent.message.step > published
+        }
+        if not tail:
+            return {}
+        shards = max(tail, key=lambda record: record[2])[1]
+        base = max([published, *(step for _, number, step in tail if number != shards)])
+        return {
+            shard: Marker(max([base, *(t for s, n, t in tail if (s, n) == (shard, shards))]), shards)
+            for shard in range(shards)
+        }
+
+    return cluster.world.exchange("the topic's end", look)
