@@ -7,6 +7,7 @@ __all__ = [
     "MAIN",
     "MARKED_TAG",
     "STEPS_TABLE",
+    "SWAP_PREFIX",
     "TABLE_STEPS_TABLE",
     "TRACE_PREFIX",
     "attempt_branch",
@@ -19,6 +20,7 @@ __all__ = [
     "publish_branch",
     "publish_branches",
     "swap_branch",
+    "swap_branches",
     "version_tag",
     "write_id",
 ]
@@ -42,6 +44,10 @@ TRACE_PREFIX = "_trace_"
 """How the names of trace tables begin; the hash of the plan follows."""
 
 
+SWAP_PREFIX = "swap_"
+"""How the branches begin on which merged files are swapped into a version."""
+
+
 def is_trace(table: str) -> bool:
     """True for the table of a trace."""
     return table.startswith(TRACE_PREFIX)
@@ -57,9 +63,14 @@ def merge_branch(merge: str) -> str:
     return f"merge_{merge}"
 
 
-def swap_branch(merge: str) -> str:
-    """The branch on which merged files are swapped into a version."""
-    return f"swap_{merge}"
+def swap_branches(attempt: str) -> str:
+    """How the branches begin on which merged files are swapped into the version of an attempt."""
+    return f"{SWAP_PREFIX}{attempt}_"
+
+
+def swap_branch(attempt: str, merge: str) -> str:
+    """The branch on which merged files are swapped into the version of an attempt."""
+    return swap_branches(attempt) + merge
 
 
 def publish_branches(incarnation: str) -> str:

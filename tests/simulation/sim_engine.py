@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 from sim_kafka import Cluster, Link, Sources, read_markers, tail_markers
 from sim_lake import DELETE, Lake, Row, SimulatedState
-from sim_world import MINUTE, Process, World, no_answer
+from sim_world import MINUTE, Process, World
 
 from lockstep.control.job import (
     IntervalJob,
@@ -143,9 +143,7 @@ class SimulatedEngine:
             raise SparkError("the job was ended" if task.is_done else "the connection broke")
         return answers[0]
 
-    def append(
-        self, table: str, branch: str, rows: list[Row], summary: Mapping[str, str]
-    ) -> None:
+    def append(self, table: str, branch: str, rows: list[Row], summary: Mapping[str, str]) -> None:
         """One append by Spark's server; when that restarts, it can execute it a second time."""
         self.world.pause()
         times = 2 if self.world.chance("append_twice") else 1
@@ -337,7 +335,9 @@ class _ViewWriter:
 
     def write(self, branch: str, head: ViewHead, base: int, marker: int, pending: int) -> int:
         del head, pending
-        return self.engine.on_server("write", self.session, lambda: self._written(branch, base, marker))
+        return self.engine.on_server(
+            "write", self.session, lambda: self._written(branch, base, marker)
+        )
 
     def _written(self, branch: str, base: int, marker: int) -> int:
         engine, target = self.engine, self.target
@@ -415,29 +415,50 @@ class _TopicPublish:
 
     def _plan(self) -> kafka_plan.SinkPlan:
         cluster, published = self.engine.cluster, self.target.first_step - 1
-        wanted = int(self.job.files.spec)
         before = read_markers(cluster, range(len(cluster.logs)))
-        most = max((marker.shards for marker in before.values()), default=0)
-        ids = set(range(wanted)) | {shard for shard in before if shard < most}
+        ids = self._ids(before, int(self.job.files.spec))
         recorded = {**before, **self._fence(sorted(ids))}
-        is_expired = 0 not in recorded
-        markers = {**tail_markers(cluster, published), **recorded} if is_expired else recorded
-        plan = kafka_plan.plan_shards(markers, wanted, published, self.target.name)
-        for shard, step in plan.stamp.items():
-            link = self._link(shard, plan.shards)
+        in_force = (
+            recorded[0] if 0 in recorded else max(recorded.values(), key=_number, default=None)
+        )
+        shards = 0 if in_force is None else in_force.shards
+        if not shards or any(shard not in recorded for shard in range(shards)):
+            told = tail_markers(cluster, shards, published)
+            lost = {shard: marker for shard, marker in told.items() if shard not in recorded}
+            self._stamp(lost, recorded)
+            recorded.update(lost)
+        wanted = int(self.job.files.spec)
+        plan = kafka_plan.plan_shards(recorded, wanted, published, self.target.name)
+        stamps = {s: kafka_plan.Marker(step, plan.shards) for s, step in plan.stamp.items()}
+        self._stamp(stamps, recorded)
+        return plan
+
+    @staticmethod
+    def _ids(before: Mapping[int, kafka_plan.Marker], wanted: int) -> set[int]:
+        """Shards that somebody may be at work on: those wanted now, and those that there were."""
+        most = max((marker.shards for marker in before.values()), default=0)
+        return set(range(wanted)) | {shard for shard in before if shard < most}
+
+    def _stamp(
+        self, markers: Mapping[int, kafka_plan.Marker], recorded: Mapping[int, kafka_plan.Marker]
+    ) -> None:
+        """Markers without rows, that of shard 0 last, where nobody has moved them since."""
+        for shard, marker in sorted(markers.items(), reverse=True):
+            link = self._link(shard, marker.shards)
             found = link.open()
             if found != recorded.get(shard):
                 raise FencedError(f"{FencedError.TEXT} shard {shard}: found {found}")
             link.begin()
-            link.commit(kafka_plan.Marker(step, plan.shards))
-        return plan
+            link.commit(marker)
 
     def _fence(self, shards: list[int]) -> dict[int, kafka_plan.Marker]:
         opened = {shard: self._link(shard, 0).open() for shard in shards}
         return {shard: marker for shard, marker in opened.items() if marker is not None}
 
     def _link(self, shard: int, shards: int) -> Link:
-        return Link(self.engine.cluster, f"{self.job.incarnation}/{self.target.name}", shard, shards)
+        return Link(
+            self.engine.cluster, f"{self.job.incarnation}/{self.target.name}", shard, shards
+        )
 
     def _send(self, works: list[ShardWork], messages: Mapping[int, list[Message]]) -> int:
         """From the driver, or by a task a shard; where one of these fails, the inputs of the others
@@ -479,5 +500,5 @@ class _TopicPublish:
             raise SparkError(str(error)) from error
 
 
-def shown(row: Any) -> str:
-    return " ".join(map(str, row))
+def _number(marker: kafka_plan.Marker) -> int:
+    return marker.shards

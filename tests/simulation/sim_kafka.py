@@ -168,7 +168,9 @@ class Cluster:
         self._end(producer, "aborted")
         return self._epochs[producer]
 
-    def send(self, producer: str, epoch: int, place: int, sent: Callable[[Transaction], Sent]) -> None:
+    def send(
+        self, producer: str, epoch: int, place: int, sent: Callable[[Transaction], Sent]
+    ) -> None:
         transaction = self._transaction(producer, epoch)
         self.logs[place].append(sent(transaction))
 
@@ -286,9 +288,9 @@ def read_markers(cluster: Cluster, shards: Iterable[int]) -> dict[int, Marker]:
     return cluster.world.exchange(f"markers {wanted}", look)
 
 
-def tail_markers(cluster: Cluster, published: int) -> dict[int, Marker]:
-    """What the topic's records of steps beyond `published` say: the newest has the number of shards in
-    force, and those of other numbers are of whole steps."""
+def tail_markers(cluster: Cluster, shards: int, published: int) -> dict[int, Marker]:
+    """What the topic's records of steps beyond `published` say. `shards` is the number in force, 0 where
+    no marker says it: then the newest record does. Records of other numbers are of whole steps."""
 
     def look() -> dict[int, Marker]:
         tail = {
@@ -297,13 +299,13 @@ def tail_markers(cluster: Cluster, published: int) -> dict[int, Marker]:
             for sent in cluster.committed(partition)
             if sent.message.step > published
         }
-        if not tail:
-            return {}
-        shards = max(tail, key=lambda record: record[2])[1]
-        base = max([published, *(step for _, number, step in tail if number != shards)])
+        number = shards or max(tail, key=lambda record: record[2], default=(0, 0, 0))[1]
+        base = max([published, *(step for _, n, step in tail if n != number)])
         return {
-            shard: Marker(max([base, *(t for s, n, t in tail if (s, n) == (shard, shards))]), shards)
-            for shard in range(shards)
+            shard: Marker(
+                max([base, *(t for s, n, t in tail if (s, n) == (shard, number))]), number
+            )
+            for shard in range(number)
         }
 
     return cluster.world.exchange("the topic's end", look)

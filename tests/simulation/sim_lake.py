@@ -178,9 +178,7 @@ class Lake:
         for name in change.dropped:
             table.refs.pop(name, None)
         table.refs.update(change.moved)
-        if MAIN in change.moved and (
-            not table.shown or table.shown[-1].id != change.moved[MAIN]
-        ):
+        if MAIN in change.moved and (not table.shown or table.shown[-1].id != change.moved[MAIN]):
             table.shown.append(table.snapshot(change.moved[MAIN]))
 
     def expire(self, older_than: int) -> int:

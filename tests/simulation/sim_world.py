@@ -48,6 +48,7 @@ class Rates:
     task_cancelled: float = 0.05
     server_restart_per_turn: float = 0.0003
     clock_jump_per_turn: float = 0.001
+    expiry_per_turn: float = 0.004
     user_compaction_per_start: float = 0.2
     long_gap_per_start: float = 0.15
     other_shards_per_start: float = 0.15
@@ -128,6 +129,7 @@ class World:
         self._hub = greenlet.getcurrent()
         self._current: Task | None = None
         self._ids = 0
+        self.expire: Callable[[], None] = lambda: None
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────
 
@@ -201,6 +203,8 @@ class World:
             self.note(f"the clock of {process.name} is off by {process.skew} ms")
         elif self.chance("server_restart_per_turn"):
             self.restart_server()
+        elif self.chance("expiry_per_turn"):
+            self.expire()
 
     def restart_server(self) -> None:
         """The Spark server dies with all of its jobs; it is there again at once."""

@@ -25,7 +25,18 @@ from sim_engine import COLUMNS, OUTBOX, TRACE, VIEW, SimulatedEngine
 from sim_kafka import Cluster, SourcePartition, Sources, SourceTopic
 from sim_lake import REPLACE, Lake, RefChange, SimulatedFiles, SimulatedState
 from sim_store import SimulatedStore
-from sim_world import DAY, HOUR, MINUTE, SECOND, ProcessClock, Process, Rates, StuckError, World, threads_of
+from sim_world import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    Process,
+    ProcessClock,
+    Rates,
+    StuckError,
+    World,
+    threads_of,
+)
 
 from lockstep.adapters.lease import held
 from lockstep.control import interval as stages
@@ -128,6 +139,7 @@ class Simulation:
             try:
                 self._deploy(1)
                 world.start(Process("operator", is_immortal=True), self._operate)
+                world.expire = self._expire
                 world.run(lambda: bool(self.findings))
                 world.rates = world.rates.without_faults()
                 world.run(lambda: bool(self.findings))
@@ -158,7 +170,9 @@ class Simulation:
 
         with (
             threads_of(self.world),
-            mock.patch("lockstep.adapters.lease.socket", SimpleNamespace(gethostname=lambda: "here")),
+            mock.patch(
+                "lockstep.adapters.lease.socket", SimpleNamespace(gethostname=lambda: "here")
+            ),
             mock.patch("lockstep.adapters.lease._is_alive", is_alive),
         ):
             yield
@@ -193,9 +207,11 @@ class Simulation:
             self.store.send(PIPELINE, SetDesired(world.random.choice(list(RunState))))
         if world.chance("user_compaction_per_start"):
             self._compact_view()
-        gone = self.lake.expire(world.now - DAY)
-        if gone:
-            world.note(f"{gone} snapshots have expired")
+
+    def _expire(self) -> None:
+        """Snapshots expire at any time, the youngest too: only refs keep them."""
+        age = self.world.random.choice((0, HOUR, DAY))
+        self.world.note(f"{self.lake.expire(self.world.now - age)} snapshots have expired")
 
     def _compact_view(self) -> None:
         if VIEW in self.lake.tables:
@@ -324,6 +340,11 @@ class Simulation:
                 self.findings += self._sink_judged(sink, last_step)
         if after.version.number < before.version.number:
             self.findings.append(Finding("lost", "versions", f"{before.version.number}"))
+        committed = max(after.version.last_step, before.version.last_step)
+        for where, step in self._sink_steps():
+            if step > committed:
+                what = f"step {step}, where step {committed} is the last that is committed"
+                self.findings.append(Finding("unexpected", where, what))
 
     def _version_judged(self, version: Version) -> list[Finding]:
         """Its tables exist, and hold what the steps up to its last have brought."""
@@ -345,9 +366,19 @@ class Simulation:
         """A sink is where the record says, or beyond."""
         if sink == VIEW:
             step = self._view_step()
-            return [Finding("lost", VIEW, f"step {last_step}, is at {step}")] if step < last_step else []
+            return (
+                [Finding("lost", VIEW, f"step {last_step}, is at {step}")]
+                if step < last_step
+                else []
+            )
         sent = [row for row in self._topic() if row[0] <= last_step]
         return self._checker.changes(f"the topic up to step {last_step}", 0, last_step, sent)
+
+    def _sink_steps(self) -> Iterator[tuple[str, int]]:
+        """The newest step that each sink shows."""
+        if VIEW in self.lake.tables:
+            yield "the view", self._view_step()
+        yield "the topic", max((row[0] for row in self._topic()), default=-1)
 
     def _view_step(self) -> int:
         """The last step that the view has shown; snapshots of a user's compaction do not say one."""
@@ -378,6 +409,8 @@ class Simulation:
         for version in state.versions[:-1]:
             if version.number:
                 found += self._version_judged(version)
+        for name, snapshot_id in state.version.tables.items():
+            found += self._main_judged(name, snapshot_id)
         topic = self._topic()
         found += checker.changes("the topic", 0, last, topic)
         found += checker.order("the topic", topic)
@@ -392,6 +425,19 @@ class Simulation:
             found += checker.view("the view at the end", last, shown[-1].rows)
         elif last >= 0:
             found.append(Finding("lost", "the view", "was never made"))
+        return found
+
+    def _main_judged(self, name: str, newest: int) -> list[Finding]:
+        """What `main` of a versioned table shows to people: only ever more, and all of it at last."""
+        table = self.lake.table(name)
+        steps = [int(s.summary.get("lockstep.step", -1)) for s in table.shown]
+        found = []
+        if steps != sorted(steps):
+            found.append(Finding("out of order", f"main of {name}", f"steps {steps}"))
+        if table.refs["main"] != newest:
+            found.append(
+                Finding("lost", f"main of {name}", f"is not at the newest version's {newest}")
+            )
         return found
 
 
@@ -425,7 +471,9 @@ def main() -> int:
     parser.add_argument("--history", action="store_true", help="print what happened in each run")
     arguments = parser.parse_args()
     rates = Rates()
-    print(f"seeds {arguments.seed} to {arguments.seed + arguments.runs - 1}; each run draws a part of")
+    print(
+        f"seeds {arguments.seed} to {arguments.seed + arguments.runs - 1}; each run draws a part of"
+    )
     for rate in fields(rates):
         print(f"  {rate.name:32} {getattr(rates, rate.name)}")
     totals: dict[str, int] = {}

@@ -11,15 +11,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.control.changes import ForgetAttempts, Landed, SwapSnapshots, TrimSteps, TrimVersions
+from lockstep.control.changes import (
+    ForgetAttempts,
+    Landed,
+    SwapSnapshots,
+    TrimSteps,
+    TrimVersions,
+    Unknown,
+)
 from lockstep.control.compaction import files_to_merge
 from lockstep.control.interval import Parts, record, settle
 from lockstep.control.job import MergeJob, MergeTable
 from lockstep.control.model import AttemptState, PipelineState
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Maintained
-from lockstep.errors import StateDiverged
-from lockstep.ids import is_trace, merge_branch, swap_branch, version_tag
+from lockstep.errors import StateDiverged, Unreachable
+from lockstep.ids import (
+    SWAP_PREFIX,
+    is_trace,
+    merge_branch,
+    swap_branch,
+    swap_branches,
+    version_tag,
+)
 from lockstep.threads import in_parallel
 
 __all__ = ["maintain"]
@@ -44,6 +58,7 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     names += [attempt.branch for attempt in dead]
     if names:
         in_parallel(lambda table: parts.state.drop_refs(table, names), parts.state.tables())
+    _sweep_swaps(parts, after)
     over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
     forgotten = tuple(attempt.id for attempt in (*dead, *over))
     if forgotten:
@@ -140,8 +155,10 @@ def _land(parts: Parts, merge: _Merge, progress: Progress) -> bool:
 
 
 def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
+    """Whether the merged files are in the newest version now. Raises Unreachable where nobody knows:
+    the branches then stay, as that version may name their snapshots by now, or later."""
     version = state.version
-    branch = swap_branch(parts.new_id())
+    branch = swap_branch(version.attempt, parts.new_id())
     summary = {
         "lockstep.merge": branch,
         "lockstep.incarnation": state.incarnation,
@@ -159,22 +176,46 @@ def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
             summary,
         )
 
+    def drop() -> None:
+        in_parallel(lambda table: parts.state.drop_refs(table, [branch]), tables)
+
     tables = sorted(merge.removed)
     try:
         replacement = dict(zip(tables, in_parallel(swap, tables), strict=True))
-        change = SwapSnapshots(
-            version.number,
-            version.attempt,
-            {table: version.tables[table] for table in tables},
-            replacement,
-        )
-        outcome = parts.store.apply(parts.pipeline, change)
-        if not isinstance(outcome, Landed):
-            return False
-        settle(parts, outcome.state.version)
-        return True
     except StateDiverged:
         # Another maintenance has merged the same files: nothing is left to do for this one.
+        drop()
         return False
-    finally:
-        in_parallel(lambda table: parts.state.drop_refs(table, [branch]), tables)
+    change = SwapSnapshots(
+        version.number,
+        version.attempt,
+        {table: version.tables[table] for table in tables},
+        replacement,
+    )
+    outcome = parts.store.apply(parts.pipeline, change)
+    if isinstance(outcome, Unknown):
+        raise Unreachable(
+            f"the control store does not say whether merged files are in version {version.number}: "
+            f"{outcome.reason}",
+            next_step="run maintenance again: it starts from what is recorded",
+        )
+    if isinstance(outcome, Landed):
+        settle(parts, outcome.state.version)
+    drop()
+    return isinstance(outcome, Landed)
+
+
+def _sweep_swaps(parts: Parts, state: PipelineState) -> None:
+    """Drop swaps that no version needs: not those of the newest version, which can still land, nor
+    those that a version names, whose tag may be at the snapshot before."""
+    open_swaps = swap_branches(state.version.attempt)
+
+    def sweep(table: str) -> None:
+        named = {version.tables.get(table) for version in state.versions}
+        refs = parts.state.refs(table)
+        swaps = [name for name in refs if name.startswith(SWAP_PREFIX)]
+        over = [s for s in swaps if not s.startswith(open_swaps) and refs[s] not in named]
+        if over:
+            parts.state.drop_refs(table, over)
+
+    in_parallel(sweep, sorted(table for table in state.version.tables if is_trace(table)))
