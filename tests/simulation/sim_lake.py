@@ -276,9 +276,12 @@ class SimulatedState:
             if found is None:
                 return None
             if MAIN not in found.refs:
-                return ViewHead(None, 0, None, tuple(found.refs))
+                return ViewHead(None, 0, None, tuple(found.refs), columns)
             head = found.at(MAIN)
-            return ViewHead(head.id, len(head.rows), newest_marker(found, head), tuple(found.refs))
+            marker = newest_marker(found, head)
+            return ViewHead(head.id, len(head.rows), marker, tuple(found.refs), columns)
+
+        columns = self._columns.get(table, ())
 
         return self._lake.world.exchange(f"view head {table}", read)
 

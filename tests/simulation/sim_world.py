@@ -430,7 +430,7 @@ class _Threading:
 def threads_of(world: World) -> Any:
     """Let the threads that the code under test makes be tasks of the simulation."""
     with (
-        mock.patch("lockstep.threads.ThreadPoolExecutor", lambda **_: _Pool(world)),
+        mock.patch("lockstep.threads.ThreadPoolExecutor", lambda **_: _Pool(world)),  # noqa: PT008 - each is its own
         mock.patch("lockstep.adapters.lease.threading", _Threading(world)),
     ):
         yield
