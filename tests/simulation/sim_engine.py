@@ -31,13 +31,13 @@ from lockstep.control.job import (
 )
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.control.ports import Progress, ViewHead
+from lockstep.control.step_log import step_log
 from lockstep.errors import AttemptLost, EngineFailed, LockstepError, StateDiverged
 from lockstep.ids import STEPS_TABLE, errors_table
 from lockstep.threads import in_parallel
 from lockstep_engine.sinks import kafka_plan
 from lockstep_engine.sinks.kafka_plan import FencedError, IncompleteRowsError, Message, ShardWork
 from lockstep_engine.sinks.view_publish import ViewTarget, move_view
-from lockstep_engine.step_log import step_log
 
 Answer = TypeVar("Answer")
 
