@@ -21,16 +21,17 @@ from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.control import codec
-from lockstep.control.job import IntervalJob, MergeJob, PreviewJob, PublishJob
+from lockstep.control.job import CompareJob, IntervalJob, MergeJob, PreviewJob, PublishJob
 from lockstep.errors import EngineFailed, LockstepError, WrongUse
 from lockstep_engine.compaction import merge_traces
+from lockstep_engine.comparison import compare_outboxes
 from lockstep_engine.failures import SPARK_ERRORS
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
-Job = IntervalJob | PreviewJob | PublishJob | MergeJob
+Job = IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob
 KINDS: dict[str, type[Job]] = {
-    kind.__name__: kind for kind in (IntervalJob, PreviewJob, PublishJob, MergeJob)
+    kind.__name__: kind for kind in (IntervalJob, PreviewJob, PublishJob, CompareJob, MergeJob)
 }
 
 
@@ -74,6 +75,8 @@ def _do(job: Job) -> object:
                 return preview_rebuild(spark, job.interval, state, _say)
             case PublishJob():
                 return publish_sinks(spark, job, state, _say)
+            case CompareJob():
+                return compare_outboxes(spark, job, _say)
             case MergeJob():
                 return merge_traces(spark, job, state, _say)
     except SPARK_ERRORS as error:

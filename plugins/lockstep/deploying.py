@@ -42,13 +42,21 @@ class Proposal:
 def propose(folder: str, settings: Settings) -> Proposal:
     """Read a project folder and compare it with what is deployed; changes nothing.
 
-    Raises ProjectError.
+    Raises ProjectError; WrongUse for other files while steps are run again after a rollback.
     """
     project, circuit, files = load_files(folder, settings)
     try:
         state = SqlStore(settings.store_url).read(project.name)
     except NotDeployed:
         return Proposal(project, circuit, files, _change(project, circuit, files))
+    if state.dropped and files != state.files:
+        raise WrongUse(
+            f"pipeline {project.name} runs steps up to {state.output_step} again after a rollback, and "
+            "compares what they give with what its files gave",
+            expected="the files that are deployed, until that is done",
+            found="other files",
+            next_step=f"lockstep run DIR --once, or lockstep rollback {project.name} --undo",
+        )
     return _compared(project, circuit, files, state, settings)
 
 

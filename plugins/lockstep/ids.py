@@ -11,6 +11,7 @@ __all__ = [
     "TABLE_STEPS_TABLE",
     "TRACE_PREFIX",
     "attempt_branch",
+    "attempt_of",
     "errors_table",
     "is_trace",
     "is_whole",
@@ -56,6 +57,11 @@ def is_trace(table: str) -> bool:
 def attempt_branch(attempt: str) -> str:
     """The branch that an attempt appends to, on every table."""
     return f"attempt_{attempt}"
+
+
+def attempt_of(ref: str) -> str:
+    """The attempt whose branch, or whose version's tag, a ref is."""
+    return ref.partition("_")[2]
 
 
 def merge_branch(merge: str) -> str:

@@ -18,13 +18,15 @@ from lockstep.adapters.python_views import with_python_views
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
+from lockstep.control.backfill import Piece, plan_backfill, replay
 from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
-from lockstep.control.job import CatalogSettings
+from lockstep.control.job import CatalogSettings, CompareResult
 from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, RunState
 from lockstep.control.ports import Engine, Progress, State
+from lockstep.control.publishing import publish
 from lockstep.control.receipts import Receipt, receipts, snapshot_receipts
-from lockstep.control.reports import Committed, Maintained, Planned, Published
+from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
 from lockstep.errors import Retry, WrongUse
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles
@@ -99,7 +101,32 @@ class Pipeline:
 
     def publish(self, progress: Progress) -> Published:
         """Move every sink to the newest version's last step."""
-        return self._leased(lambda parts: stages.publish(parts, progress), progress)
+        return self._leased(lambda parts: publish(parts, progress), progress)
+
+    def backfill(self, start: datetime, end: datetime, progress: Progress) -> Backfilled:
+        """Run the committed steps of start < time <= end again, and compare what they give with what
+        they gave; changes nothing. The lease is held for one job at a time. Raises WrongUse where there
+        are none, or no version that old is kept."""
+        parts, state = self._opened(), self.state()
+        kept = self.divisions(max(0, state.versions[0].last_step), state.version.last_step)
+        pieces = plan_backfill(state, kept, start, end, parts.limits)
+
+        def one(piece: Piece) -> CompareResult:
+            return self._leased(lambda opened: replay(opened, piece, progress), progress)
+
+        compared = CompareResult.joined([one(piece) for piece in pieces])
+        return Backfilled(
+            self.name, pieces[0].first_step, pieces[-1].last_step, len(pieces), compared
+        )
+
+    def is_published(self, until: datetime) -> bool:
+        """Whether every sink has all steps up to that time, and none is to be run again."""
+        state = self.state()
+        last_step = min([state.version.last_step, *(s.published_step for s in state.sinks)])
+        following = self.divisions(last_step + 1, last_step + 1)
+        if following:
+            return until < following[0].time
+        return state.last_time is not None and until <= state.last_time
 
     def maintain(self, progress: Progress) -> Maintained:
         """Trim versions and sweep what dead attempts left."""
@@ -276,11 +303,10 @@ def snapshot_receipt(
 ) -> tuple[Receipt, ...]:
     """What became of one snapshot, for each source that follows its table (the full name). Raises
     NotDeployed, Unreachable; WrongUse for a table that no source follows, or has no such snapshot."""
-    from lockstep.adapters.catalogs import catalog_settings
     from lockstep.adapters.sources import ProjectSources
 
     state, divisions, project = _recorded_steps(name, settings)
-    catalog = catalog_settings(project.catalog, project.database, project.configuration, settings)
+    catalog, _ = tables_of(project, settings)
     sources = ProjectSources(project, catalog)
     tables = {s.name: sources.history(s.name) for s in project.sources if s.is_table}
     return snapshot_receipts(state, divisions, tables, table, snapshot_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.adapters.settings import Settings
-from lockstep.control.job import CatalogSettings, IntervalJob
+from lockstep.control.job import CatalogSettings, CompareResult, Difference, IntervalJob
 from lockstep.control.model import (
     Division,
     Interval,
@@ -22,7 +22,7 @@ from lockstep.control.model import (
     Version,
 )
 from lockstep.control.ports import Progress
-from lockstep.control.reports import Committed, Maintained, Planned, Published
+from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.errors import LockstepError
 from lockstep.sql.circuit import ProjectFiles
 
@@ -47,6 +47,7 @@ class FakePipeline:
         self.next_step = 0
         self.version = Version.zero()
         self.published = -1
+        self.differences: tuple[Difference, ...] = ()
 
     def state(self) -> PipelineState:
         return PipelineState(
@@ -104,6 +105,15 @@ class FakePipeline:
         if last == before:
             return Published({"counts": last}, {}, {})
         return Published({"counts": last}, {"counts": 7}, {"counts": 0.25})
+
+    def is_published(self, until: datetime) -> bool:
+        return until <= T0 + (self.published + 1) * STEP
+
+    def backfill(self, start: datetime, end: datetime, progress: Progress) -> Backfilled:
+        self._call("backfill")
+        progress("compared")
+        first, last = math.ceil((start - T0) / STEP), math.floor((end - T0) / STEP) - 1
+        return Backfilled(self.name, first, last, 1, CompareResult({"counts": 7}, self.differences))
 
     def maintain(self, progress: Progress) -> Maintained:  # noqa: ARG002
         self._call("maintain")
@@ -188,6 +198,9 @@ class StoredPipeline(FakePipeline):
         elapsed = (until or datetime.now(UTC)) - self._since
         steps = max(0, math.floor(elapsed / timedelta(minutes=1)))
         return super().plan(T0 + steps * STEP, progress)
+
+    def is_published(self, until: datetime) -> bool:
+        return super().is_published(T0 + (until - self._since) / timedelta(minutes=1) * STEP)
 
     def state(self) -> PipelineState:
         state = super().state()

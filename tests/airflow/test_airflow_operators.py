@@ -22,6 +22,7 @@ from lockstep.airflow.operators import (
     asset_alias,
     view_asset,
 )
+from lockstep.control.job import Difference
 from lockstep.errors import EngineFailed, SourceChanged
 
 Opener = Callable[[FakePipeline], FakePipeline]
@@ -39,12 +40,19 @@ def context(pushed: dict[str, Any] | None = None, **more: Any) -> Any:
     return {
         "params": {},
         "data_interval_end": T0 + 6 * STEP,
-        "dag_run": SimpleNamespace(run_after=T0 + timedelta(hours=1)),
+        "data_interval_start": T0,
+        "dag_run": dag_run(),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: pushed if task_ids == "plan" else None),
         "outlet_events": Events(),
         "task_state_store": Memory(),
         **more,
     }
+
+
+def dag_run(run_type: str = "scheduled", clear_number: int = 0) -> Any:
+    return SimpleNamespace(
+        run_after=T0 + timedelta(hours=1), run_type=run_type, clear_number=clear_number
+    )
 
 
 @pytest.fixture
@@ -128,6 +136,45 @@ def test_a_view_that_was_moved_by_a_try_that_died_is_still_told(
 
 def test_a_publish_without_rows_tells_nobody(opened: Opener) -> None:
     assert publish(opened(FakePipeline()), Memory()) == []
+
+
+@pytest.mark.parametrize("again", [dag_run("backfill"), dag_run(clear_number=1)])
+def test_a_run_that_is_asked_for_again_compares_and_tells_nobody(
+    opened: Opener, again: Any
+) -> None:
+    pipeline, store = committed(opened), Memory()
+    assert len(publish(pipeline, store)) == 1
+    pipeline.calls.clear()
+    run = RunOperator(task_id="run", pipeline="shop")
+    done = run.execute(context({"more": False}, dag_run=again))
+    assert (done["replayed"], done["intervals"]) == (6, 0)
+    assert pipeline.calls == ["backfill", "run", "close"]
+    assert run.outcome == ("steps 0..5 run again: equal; rows compared: counts 7; nothing to run")
+    assert publish(pipeline, store) == []
+
+
+def test_a_run_that_is_asked_for_again_and_differs_fails_at_once(opened: Opener) -> None:
+    pipeline = committed(opened)
+    publish(pipeline, Memory())
+    pipeline.differences = (Difference("counts", 4, 1, 0, ('-1 {"n":3}',)),)
+    with pytest.raises(AirflowFailException) as failed:
+        RunOperator(task_id="run", pipeline="shop").execute(context(dag_run=dag_run("backfill")))
+    assert "step 4 of view counts was replayed, and gives other rows" in str(failed.value)
+    assert '-1 {"n":3}' in str(failed.value)
+
+
+def test_a_backfill_of_what_is_not_published_advances(opened: Opener) -> None:
+    pipeline = committed(opened)
+    RunOperator(task_id="run", pipeline="shop").execute(context(dag_run=dag_run("backfill")))
+    assert "backfill" not in pipeline.calls
+
+
+def test_a_scheduled_run_over_what_is_published_compares_nothing(opened: Opener) -> None:
+    pipeline = committed(opened)
+    publish(pipeline, Memory())
+    done = RunOperator(task_id="run", pipeline="shop").execute(context({"more": False}))
+    assert done["replayed"] is None
+    assert "backfill" not in pipeline.calls
 
 
 def test_what_is_refused_is_not_retried_and_says_what_to_do(opened: Opener) -> None:

@@ -63,7 +63,7 @@ def test_a_view_s_asset_gets_one_event_from_a_run_that_changed_it(
 
 
 @pytest.mark.usefixtures("scheduled")
-def test_a_backfill_of_what_is_recorded_succeeds_and_says_so(airflow: Airflow) -> None:
+def test_a_backfill_of_what_is_published_compares_and_tells_nobody(airflow: Airflow) -> None:
     top = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     answer = airflow.post(
         "backfills",
@@ -84,6 +84,8 @@ def test_a_backfill_of_what_is_recorded_succeeds_and_says_so(airflow: Airflow) -
         log = airflow.log("shop", run["dag_run_id"], "plan")
         assert "recorded already: steps 0.." in log
         assert "nothing to do" in log
+        log = airflow.log("shop", run["dag_run_id"], "run")
+        assert "run again: equal; rows compared: counts 7" in log
         events = airflow.get("assets/events", source_run_id=run["dag_run_id"])
         assert events["asset_events"] == []
 

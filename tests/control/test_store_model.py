@@ -27,6 +27,7 @@ from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import (
     AbandonAttempt,
     BeginAttempt,
+    BeginReplay,
     Change,
     CommitVersion,
     Deploy,
@@ -39,11 +40,13 @@ from lockstep.control.changes import (
     RefuseAttempt,
     Rejected,
     ReleaseLease,
+    RollBack,
     SetDesired,
     SwapSnapshots,
     TakeLease,
     TrimSteps,
     TrimVersions,
+    UndoRollBack,
     Unknown,
 )
 from lockstep.control.model import (
@@ -170,7 +173,7 @@ def _lease(draw: Draw, _: PipelineState) -> Change:
 
 def _publish(draw: Draw, state: PipelineState) -> Change:
     sink = draw(st.sampled_from(state.sinks)) if state.sinks else SinkState("none", "", "")
-    newest = state.version.last_step
+    newest = draw(st.sampled_from([state.version.last_step, state.output_step]))
     last = draw(often(newest, newest - 1, newest + 1, 0, -1))
     if draw(st.booleans()):
         return RecordPublished(sink.name, last)
@@ -195,7 +198,23 @@ def _maintain(draw: Draw, state: PipelineState) -> Change:
     return SwapSnapshots(newest.number, draw(often(newest.attempt, "other")), held, replacement)
 
 
-KINDS = (_deploy, _end, _lease, *(_record, _begin, _commit, _publish, _maintain) * 2)
+def _roll_back(draw: Draw, state: PipelineState) -> Change:
+    kind = draw(st.integers(0, 3))
+    if kind == 0:
+        base = draw(st.sampled_from(state.versions))
+        first = base.last_step + draw(often(1, 0))
+        last = draw(often(state.version.last_step, first, state.next_step))
+        name = draw(st.sampled_from([f"r{state.revision}"] * 6 + _attempt_ids(state)))
+        replaying = draw(often(AttemptState.REPLAYING, AttemptState.RUNNING))
+        return BeginReplay(Attempt(name, first, last, draw(often(base.attempt, "x")), replaying))
+    if kind == 1:
+        last_one = (*state.versions, *state.dropped)[-1]
+        return UndoRollBack(last_one.number, draw(often(last_one.attempt, "other")))
+    target = draw(st.sampled_from((*state.versions, *state.dropped)))
+    return RollBack(target.number + draw(often(0, 1)), draw(often(target.attempt, "other")))
+
+
+KINDS = (_deploy, _end, _lease, _roll_back, *(_record, _begin, _commit, _publish, _maintain) * 2)
 
 
 class RacingStore(SqlStore):
@@ -220,7 +239,8 @@ class Record:
         self.reached: dict[str, dict[int, tuple[int, int]]] = {}
         self.log: dict[int, Division] = {}
         self.committed: set[str] = set()
-        self.numbers: set[int] = {0}
+        self.line: list[tuple[int, str, int]] = [(0, "", -1)]
+        self.dropped: list[tuple[int, str, int]] = []
         self.published: dict[str, int] = {}
 
     def note(self, change: Change, landed: PipelineState) -> None:
@@ -235,16 +255,28 @@ class Record:
                         for r in slice_.ranges:
                             first, rows = of_source.get(r.partition, (r.start, 0))
                             of_source[r.partition] = (first, rows + r.end - r.start)
-            case CommitVersion(version) if version.attempt not in self.committed:
-                assert version.number == 0 or version.number not in self.numbers
-                self.numbers.add(version.number)
-                self.committed |= {version.attempt} - {""}
+            case CommitVersion(version) if version.attempt not in {"", *self.committed}:
+                self.committed.add(version.attempt)
+                self.line.append((version.number, version.attempt, version.last_step))
+                if self.dropped and version.last_step == self.dropped[-1][2]:
+                    self.dropped = []
+            case RollBack(number, attempt) if self.line[-1][:2] != (number, attempt):
+                place = [one[:2] for one in self.line].index((number, attempt)) + 1
+                for one in reversed(self.line[place:]):
+                    if all(one[2] < other[2] for other in self.dropped):
+                        self.dropped.insert(0, one)
+                del self.line[place:]
+            case UndoRollBack() if self.dropped:
+                self.line = [one for one in self.line if one[2] < self.dropped[0][2]] + self.dropped
+                self.dropped = []
         self.check(landed)
 
     def check(self, state: PipelineState) -> None:
+        kept = [(v.number, v.attempt, v.last_step) for v in state.versions]
+        assert kept == self.line[-len(kept) :]
+        assert [(v.number, v.attempt, v.last_step) for v in state.dropped] == self.dropped
         numbers = [version.number for version in state.versions]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        assert max(self.numbers) == numbers[-1]
         lasts = [version.last_step for version in state.versions]
         assert lasts == sorted(set(lasts))
         makers = [version.attempt for version in state.versions]
@@ -261,24 +293,32 @@ class Record:
         )
         assert state.positions == expected_positions
         assert state.next_step == len(self.log)
-        pending = tuple(self.log[s] for s in sorted(self.log) if s > state.version.last_step)
+        # A replay goes from one end of an interval to the next.
+        end = next((last for _, _, last in self.dropped if last > lasts[-1]), len(self.log) - 1)
+        pending = tuple(self.log[s] for s in range(lasts[-1] + 1, end + 1))
         assert (state.pending.divisions if state.pending else ()) == pending
 
+        for at_work in (AttemptState.RUNNING, AttemptState.REPLAYING):
+            assert len([a for a in state.attempts if a.state is at_work]) <= 1
         running = [a for a in state.attempts if a.state is AttemptState.RUNNING]
-        assert len(running) <= 1
         for attempt in running:
             assert state.pending is not None
             assert attempt.first_step == state.pending.first_step
             assert attempt.base == state.version.attempt
         for attempt in state.attempts:
-            has_committed = attempt.state is AttemptState.COMMITTED
+            has_committed = attempt.state in (AttemptState.COMMITTED, AttemptState.DROPPED)
             assert has_committed == (attempt.id in self.committed)
+            if has_committed:
+                # A version may be trimmed, but of no attempt that was dropped is one in the line.
+                is_in_line = attempt.id in {one[1] for one in self.line}
+                assert is_in_line == (attempt.state is AttemptState.COMMITTED)
+        output_step = max(last for _, _, last in (*self.dropped, self.line[-1]))
         for sink in state.sinks:
             assert self.published.get(sink.name, -1) <= sink.published_step
-            assert sink.published_step <= state.version.last_step
+            assert sink.published_step <= output_step
             if sink.intent is not None:
                 assert sink.intent.first_step == sink.published_step + 1
-                assert sink.intent.last_step <= state.version.last_step
+                assert sink.intent.last_step <= output_step
         # A sink that a deploy drops, and another adds, starts where that says.
         self.published = {sink.name: sink.published_step for sink in state.sinks}
 
@@ -349,6 +389,7 @@ class Stores(RuleBasedStateMachine):
         before = self.memory.read("p")
         probe = MemoryStore()
         probe._states["p"] = before
+        probe._divisions["p"] = dict(self.memory._divisions["p"])
         slow_alone = probe.apply("p", slow)
         is_written = isinstance(slow_alone, Landed) and slow_alone.state is not before
         if is_written:

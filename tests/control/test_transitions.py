@@ -195,7 +195,7 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "begun otherwise",
         RECORDED,
         BeginAttempt(replace(attempt("a", 0, 2), state=AttemptState.REFUSED)),
-        "an attempt begins with an id and running, not 'a' refused",
+        "an attempt begins running, not 'a' refused",
     ),
     (
         "id used",

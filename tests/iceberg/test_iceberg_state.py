@@ -174,6 +174,50 @@ def test_main_moves_forward_along_ancestry_only(lake: Lake) -> None:
     assert lake.state.refs("t")["main"] == theirs, "an ancestor of main moves nothing back"
 
 
+def after_a_rollback(lake: Lake) -> tuple[int, int, int]:
+    """The root, what attempt b made of it and `main` shows, and what attempt c made in its place."""
+    root = lake.make("t")
+    made = []
+    for attempt in "bc":
+        branch = f"attempt_{attempt}"
+        lake.state.open_branch("t", branch, None)
+        written = {"lockstep.write": "w", "lockstep.attempt": attempt}
+        lake.state.append_rows("t", branch, [{"id": 1}], written)
+        made.append(lake.state.head("t", branch))
+    lake.state.settle("t", made[0], "v1_b", drop=("attempt_b",))
+    return root, made[0], made[1]
+
+
+def test_main_leaves_what_a_rollback_dropped_for_what_was_made_in_its_place(lake: Lake) -> None:
+    _, dropped, replayed = after_a_rollback(lake)
+    with pytest.raises(StateDiverged, match="main holds snapshots that are not in any version"):
+        lake.state.settle("t", replayed, "v1_c", replaced=("a",))
+    lake.state.settle("t", replayed, "v1_c", replaced=None)
+    assert lake.state.refs("t")["main"] == dropped, "it stays while steps are replayed"
+    for _ in range(2):
+        lake.state.settle("t", replayed, "v1_c", replaced=("a", "b"))
+        assert lake.state.refs("t")["main"] == replayed
+
+
+def test_main_goes_back_where_nothing_was_made_in_place_of_what_was_dropped(lake: Lake) -> None:
+    root, _, _ = after_a_rollback(lake)
+    lake.state.settle("t", root, "v1_d", replaced=("b",))
+    assert lake.state.refs("t")["main"] == root
+
+
+def test_main_stays_with_rows_of_others_that_stand_on_what_was_dropped(lake: Lake) -> None:
+    _, _, replayed = after_a_rollback(lake)
+    lake.append("t", [7], "main")
+    with pytest.raises(StateDiverged, match="main holds snapshots that are not in any version"):
+        lake.state.settle("t", replayed, "v1_c", replaced=("b",))
+
+
+def test_snapshots_are_those_still_there_and_none_of_a_table_that_is_not(lake: Lake) -> None:
+    root, dropped, replayed = after_a_rollback(lake)
+    assert lake.state.snapshots("t") == {root, dropped, replayed}
+    assert lake.state.snapshots("gone") == frozenset()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     names=st.sets(st.sampled_from(["attempt_a", "attempt_ab", "attempt_b", "v1_a", "x"])),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,10 +26,19 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from lockstep.adapters.iceberg_history import (
+    count_of,
+    descends,
+    line,
+    newest_marker,
+    root_of,
+    summary_of,
+    write_id_of,
+)
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import Marker, ViewHead
+from lockstep.control.ports import ViewHead
 from lockstep.errors import StateDiverged, Unreachable
-from lockstep.ids import MAIN, MARKED_TAG, is_whole
+from lockstep.ids import MAIN, MARKED_TAG
 from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergState"]
@@ -76,22 +86,30 @@ class IcebergState:
         metadata = self._load(table).metadata
         return {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())}
 
+    def snapshots(self, table: str) -> frozenset[int]:
+        with self._catalog.plain_errors(table):
+            try:
+                metadata = self._catalog.load(self._settings.database, table).metadata
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return frozenset()
+        return frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+
     def head(self, table: str, branch: str) -> int:
         return self._ref(table, self._load(table).metadata, branch).snapshot_id
 
     def added_records(self, table: str, snapshot_id: int) -> int:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
-        return _number(snapshot, "added-records")
+        return count_of(snapshot, "added-records")
 
     def total_records(self, table: str, snapshot_id: int) -> int:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
-        return _number(snapshot, "total-records")
+        return count_of(snapshot, "total-records")
 
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         metadata = self._load(table).metadata
         added = 0
-        for snapshot in _line(metadata, self._snapshot(table, metadata, snapshot_id).snapshot_id):
-            records, summary = _number(snapshot, "added-records"), _summary(snapshot)
+        for snapshot in line(metadata, self._snapshot(table, metadata, snapshot_id).snapshot_id):
+            records, summary = count_of(snapshot, "added-records"), summary_of(snapshot)
             if not records or summary.get("operation") != Operation.APPEND.value:
                 continue
             if "lockstep.step" not in summary:
@@ -109,23 +127,25 @@ class IcebergState:
 
     def appended(self, table: str, branch: str, base_snapshot_id: int | None) -> tuple[str, ...]:
         metadata = self._load(table).metadata
-        base = _root(table, metadata).snapshot_id if base_snapshot_id is None else base_snapshot_id
+        base = (
+            root_of(table, metadata).snapshot_id if base_snapshot_id is None else base_snapshot_id
+        )
         after = self._after(table, metadata, branch, base)
-        return tuple(_write_id(table, branch, snapshot) for snapshot in after)
+        return tuple(write_id_of(table, branch, snapshot) for snapshot in after)
 
     def summaries(
         self, table: str, branch: str, base_snapshot_id: int
     ) -> tuple[tuple[int, Mapping[str, str]], ...]:
         metadata = self._load(table).metadata
         after = self._after(table, metadata, branch, base_snapshot_id)
-        return tuple((snapshot.snapshot_id, _summary(snapshot)) for snapshot in after)
+        return tuple((snapshot.snapshot_id, summary_of(snapshot)) for snapshot in after)
 
     def _after(
         self, table: str, metadata: TableMetadata, branch: str, base: int
     ) -> tuple[Snapshot, ...]:
         """The snapshots on the branch after `base`, oldest first."""
         after: list[Snapshot] = []
-        for snapshot in _line(metadata, self._ref(table, metadata, branch).snapshot_id):
+        for snapshot in line(metadata, self._ref(table, metadata, branch).snapshot_id):
             if snapshot.snapshot_id == base:
                 return tuple(reversed(after))
             after.append(snapshot)
@@ -149,8 +169,8 @@ class IcebergState:
         head = self._snapshot(table, metadata, main.snapshot_id)
         return ViewHead(
             head.snapshot_id,
-            _number(head, "total-records"),
-            _newest_marker(table, metadata, head),
+            count_of(head, "total-records"),
+            newest_marker(table, metadata, head),
             tuple(metadata.refs),
             columns,
         )
@@ -162,7 +182,7 @@ class IcebergState:
 
         def change(metadata: TableMetadata) -> _RefChange:
             nonlocal opened
-            opened = _root(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
+            opened = root_of(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
             self._snapshot(table, metadata, opened)
             existing = metadata.refs.get(branch)
             if existing is None:
@@ -210,12 +230,19 @@ class IcebergState:
         rows: list[Mapping[str, Any]] = found.to_pylist()
         return rows
 
-    def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
+    def settle(
+        self,
+        table: str,
+        snapshot_id: int,
+        tag: str,
+        drop: Sequence[str] = (),
+        replaced: Collection[str] | None = (),
+    ) -> None:
         def change(metadata: TableMetadata) -> _RefChange:
             self._snapshot(table, metadata, snapshot_id)
             existing = metadata.refs.get(tag)
             # A version whose files were merged has later snapshots of the same content.
-            if existing is not None and not _descends(metadata, snapshot_id, existing.snapshot_id):
+            if existing is not None and not descends(metadata, snapshot_id, existing.snapshot_id):
                 raise StateDiverged(
                     f"table {table}: tag {tag} pins another snapshot",
                     expected=str(snapshot_id),
@@ -223,7 +250,7 @@ class IcebergState:
                     next_step="lockstep doctor",
                 )
             return _RefChange(
-                _advance(table, metadata, snapshot_id),
+                {} if replaced is None else _advance(table, metadata, snapshot_id, replaced),
                 _moved(metadata, {tag: snapshot_id}),
                 _present(metadata, drop, (MAIN, tag)),
             )
@@ -247,7 +274,7 @@ class IcebergState:
             if not landed:
                 return _RefChange({}, {})
             self._snapshot(table, metadata, snapshot_id)
-            if not _descends(metadata, snapshot_id, expected):
+            if not descends(metadata, snapshot_id, expected):
                 raise StateDiverged(
                     f"view {table}: snapshot {snapshot_id} does not descend from {expected}",
                     next_step="publish again",
@@ -341,109 +368,19 @@ class IcebergState:
 # ── pure functions of the metadata ──────────────────────────────────────────────────────────────
 
 
-def _line(metadata: TableMetadata, head: int) -> Iterator[Snapshot]:
-    """The snapshot and its ancestors, newest first, as far as they are still kept."""
-    snapshot = metadata.snapshot_by_id(head)
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+def _advance(
+    table: str, metadata: TableMetadata, snapshot_id: int, replaced: Collection[str]
+) -> Mapping[str, int]:
+    """`main` moved forward to the snapshot; nothing where it is there or beyond.
 
-
-def _descends(metadata: TableMetadata, snapshot_id: int, ancestor: int) -> bool:
-    return any(snapshot.snapshot_id == ancestor for snapshot in _line(metadata, snapshot_id))
-
-
-def _root(table: str, metadata: TableMetadata) -> Snapshot:
-    """The first snapshot ever. Its sequence number is asked for, too: expiry may cut a later
-    snapshot off from its parent."""
-    for snapshot in metadata.snapshots:
-        if snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1:
-            return snapshot
-    raise StateDiverged(
-        f"table {table} has lost its root, the empty snapshot that it was made with",
-        expected="a snapshot without parent, of sequence number 1",
-        found=f"{len(metadata.snapshots)} later snapshots",
-        next_step="lockstep doctor",
-    )
-
-
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
-    summary = snapshot.summary
-    if summary is None:
-        return {}
-    return {"operation": summary.operation.value, **summary.additional_properties}
-
-
-def _number(snapshot: Snapshot, key: str) -> int:
-    """A count of the summary; writers leave out those that are 0."""
-    return int(_summary(snapshot).get(key, "0"))
-
-
-def _write_id(table: str, branch: str, snapshot: Snapshot) -> str:
-    summary = _summary(snapshot)
-    write_id = summary.get("lockstep.write")
-    is_append = summary.get("operation") == Operation.APPEND.value
-    if not write_id or not (is_append or is_whole(write_id)):
-        raise StateDiverged(
-            f"table {table}: branch {branch} holds snapshot {snapshot.snapshot_id}, which no attempt "
-            "has appended",
-            expected="appends with a lockstep.write",
-            found=f"operation {summary.get('operation')}, lockstep.write {write_id}",
-            next_step="run the interval again; if this stays, somebody else writes to that table",
-        )
-    return write_id
-
-
-def _newest_marker(table: str, metadata: TableMetadata, head: Snapshot) -> Marker | None:
-    """The marker of the newest marked ancestor. On the way only compactions may stand: anything
-    else has changed rows that publishing would silently build upon."""
-    snapshot = head
-    for snapshot in _line(metadata, head.snapshot_id):
-        marker = _marker(snapshot)
-        if marker is not None:
-            return marker
-        summary = _summary(snapshot)
-        is_root = snapshot.parent_snapshot_id is None and _number(snapshot, "total-records") == 0
-        if summary.get("operation") != Operation.REPLACE.value and not is_root:
-            raise StateDiverged(
-                f"view {table}: snapshot {snapshot.snapshot_id} on main changed rows, and Lockstep "
-                "has not written it",
-                expected="published snapshots, and compactions (operation replace)",
-                found=f"operation {summary.get('operation')} without lockstep.step",
-                next_step=f"move main back to the tag {MARKED_TAG}, or drop the view to have it "
-                "published anew",
-            )
-    marked = metadata.refs.get(MARKED_TAG)
-    if snapshot.parent_snapshot_id is None or marked is None:
-        return None
-    # Compactions in between were expired; the tag keeps the snapshot that they came from.
-    pinned = metadata.snapshot_by_id(marked.snapshot_id)
-    if pinned is None or (pinned.sequence_number or 0) >= (snapshot.sequence_number or 0):
-        return None
-    return _marker(pinned)
-
-
-def _marker(snapshot: Snapshot) -> Marker | None:
-    summary = _summary(snapshot)
-    if "lockstep.step" not in summary:
-        return None
-    return Marker(
-        snapshot.snapshot_id,
-        int(summary["lockstep.step"]),
-        summary.get("lockstep.incarnation", ""),
-        snapshot.parent_snapshot_id,
-    )
-
-
-def _advance(table: str, metadata: TableMetadata, snapshot_id: int) -> Mapping[str, int]:
-    """`main` moved forward to the snapshot; nothing where it is there or beyond."""
+    What only versions hold that a rollback has dropped is no place to be at or beyond.
+    """
     main = metadata.refs.get(MAIN)
-    if main is None:
+    if main is None or _is_replaced(metadata, main.snapshot_id, snapshot_id, replaced):
         return {MAIN: snapshot_id}
-    if _descends(metadata, main.snapshot_id, snapshot_id):
+    if descends(metadata, main.snapshot_id, snapshot_id):
         return {}
-    if _descends(metadata, snapshot_id, main.snapshot_id):
+    if descends(metadata, snapshot_id, main.snapshot_id):
         return {MAIN: snapshot_id}
     raise StateDiverged(
         f"table {table}: main holds snapshots that are not in any version",
@@ -451,6 +388,21 @@ def _advance(table: str, metadata: TableMetadata, snapshot_id: int) -> Mapping[s
         found=f"main at {main.snapshot_id}",
         next_step=f"nothing is lost: move main to {snapshot_id} with "
         "`CALL <catalog>.system.set_current_snapshot`, then run again",
+    )
+
+
+def _is_replaced(
+    metadata: TableMetadata, head: int, snapshot_id: int, replaced: Collection[str]
+) -> bool:
+    """Whether all that `head` holds beyond the snapshot's own past is of the attempts `replaced`, or
+    files of theirs that were merged."""
+    past = {snapshot.snapshot_id for snapshot in line(metadata, snapshot_id)}
+    beyond = takewhile(lambda s: s.snapshot_id not in past, line(metadata, head))
+    summaries = [summary_of(snapshot) for snapshot in beyond]
+    of_attempts = [summary.get("lockstep.attempt", "") in replaced for summary in summaries]
+    return any(of_attempts) and all(
+        of_attempt or "lockstep.merge" in summary
+        for of_attempt, summary in zip(of_attempts, summaries, strict=True)
     )
 
 

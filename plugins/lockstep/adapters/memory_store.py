@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from threading import Lock
 
 from lockstep.control import transitions
@@ -45,11 +47,12 @@ class MemoryStore:
             self.read(pipeline)
         with self._lock:
             before = self._states.get(pipeline)
+            log = self._divisions.setdefault(pipeline, {})
+            kept = partial(_between, log)
             try:
-                after = transitions.apply(before, change, name=pipeline)
+                after = transitions.apply(before, change, name=pipeline, log=kept)
             except transitions.Precondition as refused:
                 return Rejected(refused.reason, before)
-            log = self._divisions.setdefault(pipeline, {})
             if after.pending is not None:
                 log.update((d.step, d) for d in after.pending.divisions)
             for step in [step for step in log if step < after.oldest_step]:
@@ -61,9 +64,12 @@ class MemoryStore:
         """Recorded divisions with first_step <= step <= last_step that are still kept, by step."""
         self.read(pipeline)
         with self._lock:
-            log = self._divisions[pipeline]
-            return tuple(log[step] for step in sorted(log) if first_step <= step <= last_step)
+            return _between(self._divisions[pipeline], first_step, last_step)
 
     def versions(self, pipeline: str) -> tuple[Version, ...]:
         """Versions kept, oldest first."""
         return self.read(pipeline).versions
+
+
+def _between(log: Mapping[int, Division], first_step: int, last_step: int) -> tuple[Division, ...]:
+    return tuple(log[step] for step in sorted(log) if first_step <= step <= last_step)

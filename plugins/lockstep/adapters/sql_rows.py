@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
@@ -18,7 +19,6 @@ from lockstep.control.model import (
     AttemptState,
     Division,
     Intent,
-    Interval,
     Lease,
     OffsetRange,
     PipelineState,
@@ -30,13 +30,16 @@ from lockstep.control.model import (
     TopicSlice,
     Version,
 )
+from lockstep.control.rollbacks import pending_interval
 from lockstep.sql.circuit import ProjectFiles
 
 __all__ = ["read_divisions", "read_names", "read_state", "write_state"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_FOR_EVER = 2**62
+
+_KEPT = (tables.versions, tables.version_tables)
+_DROPPED = (tables.dropped_versions, tables.dropped_version_tables)
 
 _Values = dict[str, Any]
 
@@ -59,8 +62,9 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None:
         return None
-    versions = _read_versions(connection, name)
-    pending = read_divisions(connection, name, versions[-1].last_step + 1, _FOR_EVER)
+    versions = _read_versions(connection, name, *_KEPT)
+    dropped = _read_versions(connection, name, *_DROPPED)
+    log = partial(read_divisions, connection, name)
     return PipelineState(
         name=row.name,
         incarnation=row.incarnation,
@@ -71,7 +75,7 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         next_step=row.next_step,
         last_time=None if row.last_time_ms is None else _time(row.last_time_ms),
         positions=_positions(row.positions),
-        pending=Interval(pending) if pending else None,
+        pending=pending_interval(versions[-1].last_step, dropped, row.next_step, log),
         versions=versions,
         attempts=tuple(
             map(_attempt, _rows_of(connection, tables.attempts, name, "begun_revision"))
@@ -80,6 +84,8 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         oldest_step=row.oldest_step,
         replaced=None if row.replaced is None else _replaced(row.replaced),
         stop_at=row.stop_at,
+        dropped=dropped,
+        rebuilt_step=row.rebuilt_step,
     )
 
 
@@ -152,9 +158,11 @@ def _read_table_slices(
         )
 
 
-def _read_versions(connection: Connection, name: str) -> tuple[Version, ...]:
+def _read_versions(
+    connection: Connection, name: str, versions: Table, version_tables: Table
+) -> tuple[Version, ...]:
     snapshots: dict[int, dict[str, int]] = {}
-    held = tables.version_tables.c
+    held = version_tables.c
     for number, table, snapshot_id in connection.execute(
         select(held.number, held.table_name, held.snapshot_id).where(held.pipeline == name)
     ):
@@ -163,7 +171,7 @@ def _read_versions(connection: Connection, name: str) -> tuple[Version, ...]:
         Version(
             row.number, row.attempt, row.last_step, row.layout_epoch, snapshots.get(row.number, {})
         )
-        for row in _rows_of(connection, tables.versions, name, "number")
+        for row in _rows_of(connection, versions, name, "number")
     )
 
 
@@ -199,7 +207,8 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
         ).rowcount
         if row_count != 1:
             return False
-    if after.pending is not None and (before is None or after.pending != before.pending):
+    next_step = before.next_step if before is not None else 0
+    if after.pending is not None and after.next_step > next_step:
         _write_divisions(connection, after.name, after.pending.divisions)
     if before is not None and before.oldest_step != after.oldest_step:
         for table in (tables.steps, tables.divisions, tables.table_slices):
@@ -208,7 +217,12 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
                     table.c.pipeline == after.name, table.c.step < after.oldest_step
                 )
             )
-    _write_versions(connection, before, after)
+    _write_versions(
+        connection, after.name, before.versions if before else (), after.versions, *_KEPT
+    )
+    _write_versions(
+        connection, after.name, before.dropped if before else (), after.dropped, *_DROPPED
+    )
     _write_rows(
         connection,
         tables.attempts,
@@ -250,6 +264,7 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Val
             lambda: {"last_time_ms": _milliseconds(after.last_time) if after.last_time else None},
         ),
         (lambda s: s.positions, lambda: {"positions": _positions_text(after.positions)}),
+        (lambda s: s.rebuilt_step, lambda: {"rebuilt_step": after.rebuilt_step}),
         (
             lambda s: s.replaced,
             lambda: {"replaced": _replaced_text(after.replaced) if after.replaced else None},
@@ -306,19 +321,24 @@ def _write_divisions(connection: Connection, name: str, divisions: Iterable[Divi
 
 
 def _write_versions(
-    connection: Connection, before: PipelineState | None, after: PipelineState
+    connection: Connection,
+    pipeline: str,
+    before: Iterable[Version],
+    after: Iterable[Version],
+    versions: Table,
+    version_tables: Table,
 ) -> None:
-    known = {version.number: version for version in before.versions} if before else {}
-    wanted = {version.number: version for version in after.versions}
+    known = {version.number: version for version in before}
+    wanted = {version.number: version for version in after}
     for number in [n for n, version in known.items() if wanted.get(n) != version]:
-        for table in (tables.versions, tables.version_tables):
+        for table in (versions, version_tables):
             connection.execute(
-                delete(table).where(table.c.pipeline == after.name, table.c.number == number)
+                delete(table).where(table.c.pipeline == pipeline, table.c.number == number)
             )
     for version in [v for number, v in wanted.items() if known.get(number) != v]:
         connection.execute(
-            insert(tables.versions).values(
-                pipeline=after.name,
+            insert(versions).values(
+                pipeline=pipeline,
                 number=version.number,
                 attempt=version.attempt,
                 last_step=version.last_step,
@@ -327,7 +347,7 @@ def _write_versions(
         )
         snapshots = [
             {
-                "pipeline": after.name,
+                "pipeline": pipeline,
                 "number": version.number,
                 "table_name": table,
                 "snapshot_id": snapshot_id,
@@ -335,7 +355,7 @@ def _write_versions(
             for table, snapshot_id in version.tables.items()
         ]
         if snapshots:
-            connection.execute(insert(tables.version_tables), snapshots)
+            connection.execute(insert(version_tables), snapshots)
 
 
 def _write_rows(

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -109,7 +110,7 @@ class SqlStore:
         """Read, decide, compare and set; None where somebody else was faster."""
         with self._reading() as connection:
             before = self._before(connection, pipeline, change, lock=False)
-        decided = _decide(pipeline, before, change)
+            decided = _decide(connection, pipeline, before, change)
         if not isinstance(decided, PipelineState):
             return decided
         with self._connected(writes=True) as connection:
@@ -121,7 +122,7 @@ class SqlStore:
         with self._connected(writes=True) as connection:
             transaction = connection.begin()
             before = self._before(connection, pipeline, change, lock=True)
-            decided = _decide(pipeline, before, change)
+            decided = _decide(connection, pipeline, before, change)
             if not isinstance(decided, PipelineState):
                 return decided
             return self._write(transaction, before, decided, change)
@@ -245,11 +246,12 @@ class SqlStore:
 
 
 def _decide(
-    pipeline: str, before: PipelineState | None, change: Change
+    connection: Connection, pipeline: str, before: PipelineState | None, change: Change
 ) -> PipelineState | Landed | Rejected:
     """The state to write, or the outcome where there is nothing to write."""
+    log = partial(sql_rows.read_divisions, connection, pipeline)
     try:
-        after = transitions.apply(before, change, name=pipeline)
+        after = transitions.apply(before, change, name=pipeline, log=log)
     except transitions.Precondition as refused:
         return Rejected(refused.reason, before)
     return Landed(after) if after is before else after

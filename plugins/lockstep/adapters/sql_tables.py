@@ -15,6 +15,8 @@ __all__ = [
     "METADATA",
     "attempts",
     "divisions",
+    "dropped_version_tables",
+    "dropped_versions",
     "pipelines",
     "sinks",
     "steps",
@@ -23,7 +25,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0003"
+HEAD = "0004"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -60,6 +62,7 @@ pipelines = _table(
     _text("positions"),
     _text("replaced", nullable=True),
     _number("stop_at", nullable=True),
+    _number("rebuilt_step"),
 )
 
 steps = _table("steps", _key("pipeline"), _key("step", BigInteger), _number("time_ms"))
@@ -88,22 +91,34 @@ table_slices = _table(
     _number("records"),
 )
 
-versions = _table(
-    "versions",
-    _key("pipeline"),
-    _key("number", BigInteger),
-    _text("attempt"),
-    _number("last_step"),
-    _number("layout_epoch"),
-)
 
-version_tables = _table(
-    "version_tables",
-    _key("pipeline"),
-    _key("number", BigInteger),
-    _key("table_name"),
-    _number("snapshot_id"),
-)
+def _versions(name: str) -> Table:
+    return _table(
+        name,
+        _key("pipeline"),
+        _key("number", BigInteger),
+        _text("attempt"),
+        _number("last_step"),
+        _number("layout_epoch"),
+    )
+
+
+def _version_tables(name: str) -> Table:
+    return _table(
+        name,
+        _key("pipeline"),
+        _key("number", BigInteger),
+        _key("table_name"),
+        _number("snapshot_id"),
+    )
+
+
+versions = _versions("versions")
+version_tables = _version_tables("version_tables")
+
+# A replay makes versions of the same numbers: those that a rollback dropped have tables of their own.
+dropped_versions = _versions("dropped_versions")
+dropped_version_tables = _version_tables("dropped_version_tables")
 
 attempts = _table(
     "attempts",

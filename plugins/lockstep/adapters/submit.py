@@ -26,6 +26,8 @@ from lockstep.adapters.embedded.connect import ENGINE
 from lockstep.adapters.settings import Settings
 from lockstep.control import codec
 from lockstep.control.job import (
+    CompareJob,
+    CompareResult,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -153,6 +155,10 @@ class SubmitEngine:
         result: PublishResult = self._submit(job, PublishResult, progress)
         return result
 
+    def compare(self, job: CompareJob, progress: Progress) -> CompareResult:
+        result: CompareResult = self._submit(job, CompareResult, progress)
+        return result
+
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         snapshots: Mapping[str, int] = self._submit(job, Mapping[str, int], progress)
         return snapshots
@@ -167,7 +173,10 @@ class SubmitEngine:
         return ""
 
     def _submit(
-        self, job: IntervalJob | PreviewJob | PublishJob | MergeJob, kind: Any, progress: Progress
+        self,
+        job: IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob,
+        kind: Any,
+        progress: Progress,
     ) -> Any:
         # The folder is readable by this user only: a job carries the catalog's credentials.
         with TemporaryDirectory(prefix="lockstep-job-") as folder:

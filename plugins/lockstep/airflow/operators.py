@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 PLAN_TASK = "plan"
+BACKFILL = "backfill"
+"""Airflow's type of the runs of a backfill."""
 
 
 def view_asset(pipeline: str, view: str) -> Asset:
@@ -95,13 +97,18 @@ class Stage:
         self.log.info(line)
 
     def run_stage(self, context: Context) -> dict[str, Any]:
-        """Run and commit, up to the time of the DAG run."""
+        """Run and commit, up to the time of the DAG run; compare, where that is published and the run is
+        a backfill's or was cleared."""
         more = (context["ti"].xcom_pull(task_ids=PLAN_TASK) or {}).get("more", True)
         with self.opened() as pipeline:
             self._say_where_spark_is()
+            again = _interval_again(context)
+            # Asked before anything is advanced: what this run publishes is not run again by its retry.
+            replayed = tasks.replay(pipeline, *again, self.progress) if again else None
             advanced = tasks.run(pipeline, _until(context), more, self.progress)
-        self.outcome = advanced.summary
+        self.outcome = "; ".join([*([replayed.text] if replayed else []), advanced.summary])
         return {
+            "replayed": None if replayed is None else replayed.last_step + 1 - replayed.first_step,
             "intervals": advanced.intervals,
             "first_step": advanced.first_step,
             "last_step": advanced.last_step,
@@ -175,6 +182,14 @@ def _changed(
         elif view in died_at and published.markers.get(view, -1) > died_at[view]:
             changed[view] = None
     return changed
+
+
+def _interval_again(context: Context) -> tuple[datetime, datetime] | None:
+    """The data interval of a run that somebody asked for again: a backfill's, or a cleared one's."""
+    run = context["dag_run"]
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    is_again = run.run_type == BACKFILL or bool(run.clear_number)
+    return (start, end) if is_again and start and end else None
 
 
 def _until(context: Context) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What the tasks of a pipeline's DAG do, without Airflow: three functions over an open pipeline.
+"""What the tasks of a pipeline's DAG do, without Airflow: functions over an open pipeline.
 
 A DAG run means "advance until this time is recorded and published". Its three tasks are the stages,
 and each is one process that may be killed and started again::
@@ -11,6 +11,10 @@ and each is one process that may be killed and started again::
 So a backlog of a day is one DAG run with many intervals, and the shape of the DAG does not depend
 on the data. What each stage does follows from what is recorded, never from what the task before it
 said: the only thing handed on is whether plan saw more to do, which saves run a question.
+
+A backfill's run, or one that was cleared, whose data interval is published already, has nothing to
+advance: its run task runs the steps of that interval again and compares (`replay`). Nothing changes by
+that, so nobody downstream is told.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from lockstep.control.model import PipelineState
+from lockstep.control.output_log import require_equal
 from lockstep.control.ports import Progress
-from lockstep.control.reports import Committed, Maintained, Planned, Published
+from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.errors import LeaseHeld, WrongUse
 
 __all__ = [
@@ -32,6 +37,7 @@ __all__ = [
     "plan",
     "planned_text",
     "publish",
+    "replay",
     "run",
     "steps_text",
     "until_of",
@@ -52,6 +58,10 @@ class Opened(Protocol):
     def run(self, progress: Progress) -> Committed | None: ...
 
     def publish(self, progress: Progress) -> Published: ...
+
+    def is_published(self, until: datetime) -> bool: ...
+
+    def backfill(self, start: datetime, end: datetime, progress: Progress) -> Backfilled: ...
 
     def maintain(self, progress: Progress) -> Maintained: ...
 
@@ -150,6 +160,21 @@ def run(pipeline: Opened, until: datetime | None, more: bool, progress: Progress
         more = planned.behind
     progress(advanced.summary)
     return advanced
+
+
+def replay(
+    pipeline: Opened, start: datetime, end: datetime, progress: Progress
+) -> Backfilled | None:
+    """Run the steps of a data interval again and compare; None where they are not all published yet,
+    so that there is something to advance. Raises StateDiverged where they give other rows."""
+    start, end = _plain(start), _plain(end)
+    if not pipeline.is_published(end):
+        return None
+    progress(f"published already; the steps up to {_utc(end)} are run again and compared")
+    found = _in_turn(pipeline, lambda: pipeline.backfill(start, end, progress), progress)
+    progress(found.text)
+    require_equal(pipeline.name, found.compared)
+    return found
 
 
 def publish(pipeline: Opened, progress: Progress) -> Published:

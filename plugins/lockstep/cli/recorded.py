@@ -1,4 +1,4 @@
-"""`steps`, `versions`, `receipt`, `verify`: what is recorded, and whether it is right."""
+"""`steps`, `receipt`, `verify`: what is recorded, and whether it is right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = ["register"]
 def register(cli: click.Group) -> None:
     """Add the commands of this module."""
     command(cli, "steps", "lockstep steps shop --last 5")(steps)
-    command(cli, "versions", "lockstep versions shop")(versions)
     command(cli, "receipt", "lockstep receipt shop orders 0 17")(receipt)
     command(cli, "verify", "lockstep verify shop")(verify)
 
@@ -70,24 +69,6 @@ def _read(slice_: SourceSlice) -> str:
             ends = (slice_.start, slice_.end)
             start, end = ("nothing" if one is None else f"snapshot {one}" for one in ends)
             return f"{slice_.source} {start}..{end}"
-
-
-@click.argument("pipeline", metavar="PIPELINE|DIR")
-def versions(pipeline: str) -> None:
-    """Show the versions that are kept, and which attempt made each."""
-    from lockstep import runtime
-
-    kept = runtime.recorded(pipeline_name(pipeline), Settings.load()).versions
-    show(
-        kept,
-        lambda: table(
-            ("version", "last step", "attempt", "tables", "layout"),
-            [
-                (v.number, v.last_step, v.attempt or "-", len(v.tables), v.layout_epoch)
-                for v in kept
-            ],
-        ),
-    )
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")

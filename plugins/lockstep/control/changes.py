@@ -23,6 +23,7 @@ from lockstep.sql.circuit import ProjectFiles
 __all__ = [
     "AbandonAttempt",
     "BeginAttempt",
+    "BeginReplay",
     "Change",
     "CommitVersion",
     "Deploy",
@@ -35,18 +36,21 @@ __all__ = [
     "RefuseAttempt",
     "Rejected",
     "ReleaseLease",
+    "RollBack",
     "SetDesired",
     "SwapSnapshots",
     "TakeLease",
     "TrimSteps",
     "TrimVersions",
+    "UndoRollBack",
     "Unknown",
 ]
 
 
 @dataclass(frozen=True)
 class Deploy:
-    """Record a pipeline, or new files for one that exists; the same files twice change nothing.
+    """Record a pipeline, or new files for one that exists; the same files twice change nothing. Refused
+    while dropped steps are replayed: what they give is compared with what these files gave.
 
     `incarnation` is used at the first deploy only; later deploys keep the recorded one. Sinks that
     are new enter with published_step = the newest committed step's predecessor set by the caller.
@@ -131,8 +135,8 @@ class CommitVersion:
 
     Refused unless the attempt is RUNNING and opened `base`, the newest version's attempt is `base`,
     the number is one more, the layout epoch does not go back, and its last step is the pending
-    interval's. Clears `pending`. Twice is harmless: equal to the version that this attempt has
-    committed, nothing changes.
+    interval's. The next interval of a replay is pending then, else none. Twice is harmless: equal to
+    the version that this attempt has committed, nothing changes.
     """
 
     version: Version
@@ -140,8 +144,48 @@ class CommitVersion:
 
 
 @dataclass(frozen=True)
+class RollBack:
+    """Make version `number`, made by `attempt`, the newest: later ones are dropped, recorded divisions
+    never. The steps after it are pending again, cut into intervals as they were.
+
+    Refused unless the version is kept, and the divisions after it. RUNNING attempts become ABANDONED,
+    those of dropped versions DROPPED; versions that were dropped before stay so. Twice is harmless:
+    nothing changes where it is the newest.
+    """
+
+    number: int
+    attempt: str
+
+
+@dataclass(frozen=True)
+class UndoRollBack:
+    """Take a rollback back: the dropped versions are the newest again, up to `number` by `attempt`,
+    which is the last of them, and what was replayed in their place is dropped.
+
+    Refused unless that version is the last one dropped: once all is replayed there is none. Twice is
+    harmless.
+    """
+
+    number: int
+    attempt: str
+
+
+@dataclass(frozen=True)
+class BeginReplay:
+    """Run committed steps again, from a version kept, to compare what they give; nothing is committed.
+
+    Refused unless the attempt is REPLAYING under an id never used before, from the step after the
+    version made by its base, up to a step of the newest version. Replays at work become ABANDONED.
+    Twice is harmless while the attempt is as it began.
+    """
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
 class AbandonAttempt:
-    """Rule that a RUNNING attempt shall never commit: the answer to an unknown outcome.
+    """Rule that a RUNNING attempt shall never commit: the answer to an unknown outcome; or end one that
+    is REPLAYING.
 
     Refused for one that has committed, was refused, or is not on record; twice is harmless.
     """
@@ -161,7 +205,8 @@ class RefuseAttempt:
 
 @dataclass(frozen=True)
 class ForgetAttempts:
-    """Remove attempts whose branches are gone; refused for a RUNNING one.
+    """Remove attempts whose branches are gone; refused for one that is RUNNING or REPLAYING, and for one
+    whose version can still be given back.
 
     Ids that are not on record are passed over.
     """
@@ -171,9 +216,9 @@ class ForgetAttempts:
 
 @dataclass(frozen=True)
 class IntendPublish:
-    """Record that a sink is about to be moved. Refused beyond the newest version's last step, or
-    where the sink is not at intent.first_step - 1 by the record, or where an open intent went
-    further. Twice is harmless; an open intent may grow."""
+    """Record that a sink is about to be moved. Refused beyond the newest version's last step, while
+    dropped steps are replayed, or where the sink is not at intent.first_step - 1 by the record, or
+    where an open intent went further. Twice is harmless; an open intent may grow."""
 
     sink: str
     first_step: int
@@ -184,7 +229,8 @@ class IntendPublish:
 class RecordPublished:
     """The sink's own marker says `last_step`; never moves back: an older step changes nothing.
 
-    Refused beyond the newest version's last step. Ends the intent as far as it is done.
+    Refused beyond the last step that a version holds, or held before a rollback dropped it. Ends the
+    intent as far as it is done.
     """
 
     sink: str
@@ -232,6 +278,9 @@ Change = (
     | RecordInterval
     | BeginAttempt
     | CommitVersion
+    | RollBack
+    | UndoRollBack
+    | BeginReplay
     | AbandonAttempt
     | RefuseAttempt
     | ForgetAttempts

@@ -9,16 +9,15 @@ from dataclasses import replace
 
 from lockstep.control.changes import Deploy, SetDesired
 from lockstep.control.model import (
-    Attempt,
-    AttemptState,
     PipelineState,
     Replaced,
     RunState,
     SinkState,
 )
 from lockstep.control.preconditions import Precondition, check_unique, require
+from lockstep.control.rollbacks import AT_WORK, given_up
 
-__all__ = ["abandoned", "deploy_again", "first_deploy", "set_desired"]
+__all__ = ["deploy_again", "first_deploy", "set_desired"]
 
 
 def first_deploy(name: str, change: Deploy) -> PipelineState:
@@ -40,7 +39,14 @@ def deploy_again(state: PipelineState, change: Deploy) -> PipelineState:
     replaced = _replaced_after(state, change)
     if before == (change.files, sinks, positions, replaced):
         return state
-    attempts = abandoned(state) if change.rebuilds else state.attempts
+    require(
+        not state.dropped,
+        lambda: (
+            f"steps up to {state.output_step} are replayed after a rollback, and what they give is "
+            "compared with what the files deployed gave; deploy others once that is done"
+        ),
+    )
+    attempts = given_up(state.attempts, AT_WORK) if change.rebuilds else state.attempts
     return replace(
         state,
         files=change.files,
@@ -103,11 +109,3 @@ def set_desired(state: PipelineState, change: SetDesired) -> PipelineState:
         ),
     )
     return replace(state, desired=change.desired, stop_at=stop_at)
-
-
-def abandoned(state: PipelineState) -> tuple[Attempt, ...]:
-    """The attempts, of which none may commit any more."""
-    return tuple(
-        replace(one, state=AttemptState.ABANDONED) if one.state is AttemptState.RUNNING else one
-        for one in state.attempts
-    )

@@ -1,4 +1,4 @@
-"""The order of the stages: plan, run, commit, publish (design, section 2).
+"""The order of the stages: plan, run, commit (design, section 2); `publishing` is the last of them.
 
 Each stage may be started twice and killed anywhere: it begins by reading what is recorded, and what
 it does next follows from that alone. Nothing here trusts a time-out, a task order or an exit code.
@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from lockstep.control import steps
+from lockstep.control import opening, steps
 from lockstep.control.changes import (
     AbandonAttempt,
     BeginAttempt,
     Change,
     CommitVersion,
-    IntendPublish,
     Landed,
     RecordInterval,
-    RecordPublished,
     RefuseAttempt,
     Rejected,
     Unknown,
@@ -28,10 +26,9 @@ from lockstep.control.changes import (
 from lockstep.control.history import rebuilding, standing_interval, without_forgotten
 from lockstep.control.job import (
     CatalogSettings,
+    CompareResult,
     IntervalJob,
     IntervalResult,
-    PublishJob,
-    SinkTarget,
 )
 from lockstep.control.model import (
     Attempt,
@@ -42,6 +39,7 @@ from lockstep.control.model import (
     TopicSlice,
     Version,
 )
+from lockstep.control.output_log import OutputLog, compare_job, require_equal
 from lockstep.control.ports import (
     Clock,
     Engine,
@@ -52,17 +50,24 @@ from lockstep.control.ports import (
     Store,
     TopicBounds,
 )
-from lockstep.control.reports import Committed, Planned, Published
-from lockstep.errors import AttemptLost, SourceChanged, StateDiverged, Unreachable
-from lockstep.ids import (
-    attempt_branch,
-    errors_table,
-    outbox_table,
-    version_tag,
-)
+from lockstep.control.reports import Committed, Planned
+from lockstep.errors import AttemptLost, LockstepError, SourceChanged, StateDiverged, Unreachable
+from lockstep.ids import attempt_branch, errors_table, version_tag
 from lockstep.threads import in_parallel
 
-__all__ = ["Parts", "Point", "commit", "plan", "publish", "record", "run", "settle"]
+__all__ = [
+    "Parts",
+    "Point",
+    "append",
+    "check_branches",
+    "commit",
+    "compare",
+    "interval_job",
+    "plan",
+    "record",
+    "run",
+    "settle",
+]
 
 
 class Point(Enum):
@@ -210,7 +215,9 @@ def _divide(
 def run(parts: Parts, progress: Progress) -> Committed | None:
     """Run the pending interval as a new attempt and commit it; None where nothing is pending.
 
-    Raises AttemptLost where another attempt has landed or this one was abandoned.
+    Steps that were replayed after a rollback are compared with their output of before. Raises
+    AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
+    version cannot be opened, or a replay gives other rows.
     """
     recorded = parts.store.read(parts.pipeline)
     interval = recorded.pending
@@ -234,16 +241,25 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
         f"{_steps(interval)}: attempt {attempt.id} opens version {base.number} "
         f"to make version {base.number + 1}"
     )
+    job = interval_job(parts, began, attempt, base, interval)
+    result = append(parts, began, job, progress)
+    parts.reached(Point.RUN_APPENDED)
+    return commit(parts, began, attempt, job, result, progress)
+
+
+def interval_job(
+    parts: Parts, began: PipelineState, attempt: Attempt, base: Version, interval: Interval
+) -> IntervalJob:
+    """What the engine is asked to do for an attempt at an interval, from the version `base`."""
     time_before = _time_before(parts, interval)
-    interval = without_forgotten(began, interval)
-    job = IntervalJob(
+    return IntervalJob(
         pipeline=parts.pipeline,
         incarnation=began.incarnation,
         attempt=attempt.id,
         branch=attempt.branch,
         base_version=base.number,
         base_tables=base.tables,
-        interval=interval,
+        interval=without_forgotten(began, interval),
         layout_epoch=base.layout_epoch,
         files=began.files,
         variables=parts.variables,
@@ -254,20 +270,30 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
             began, interval, time_before, parts.store, parts.state, parts.needs_divisions
         ),
     )
-    _check_topics(parts, interval, reads_past=job.rebuilding is not None)
-    result = parts.engine.run(job, progress)
-    _check_topics(parts, interval, reads_past=job.rebuilding is not None)
-    parts.reached(Point.RUN_APPENDED)
-    return commit(parts, attempt, base, interval, result, progress)
 
 
-def _check_topics(parts: Parts, interval: Interval, *, reads_past: bool) -> None:
+def append(
+    parts: Parts, began: PipelineState, job: IntervalJob, progress: Progress
+) -> IntervalResult:
+    """Have the engine do it. Raises StateDiverged where the version cannot be opened, SourceChanged
+    where a topic was made anew before it was read, or while it was."""
+    try:
+        _check_topics(parts, job)
+        result = parts.engine.run(job, progress)
+        _check_topics(parts, job)
+        return result
+    except LockstepError:
+        opening.require(began, job.base_version, opening.examine(parts.state, began.versions))
+        raise
+
+
+def _check_topics(parts: Parts, job: IntervalJob) -> None:
     """A topic that is made anew while it is read, or before, has other records at the same offsets: its
     id is looked at before and after."""
     read: dict[str, TopicSlice] = {}
-    for division in interval.divisions:
+    for division in job.interval.divisions:
         for slice_ in division.slices:
-            if isinstance(slice_, TopicSlice) and (slice_.records or reads_past):
+            if isinstance(slice_, TopicSlice) and (slice_.records or job.rebuilding is not None):
                 read.setdefault(slice_.source, slice_)
     for source, found in zip(read, in_parallel(parts.sources.bounds, read), strict=True):
         assert isinstance(found, TopicBounds), "a topic's slice is of a topic"
@@ -300,14 +326,18 @@ def _interrupt_predecessors(
 
 def commit(
     parts: Parts,
+    began: PipelineState,
     attempt: Attempt,
-    base: Version,
-    interval: Interval,
+    job: IntervalJob,
     result: IntervalResult,
     progress: Progress,
 ) -> Committed:
-    """Check the attempt's branches against what it says it wrote, then compare and set the version."""
-    _check_branches(parts, attempt, base, result)
+    """Check the attempt's branches against what it says it wrote, and a replay's rows against what they
+    were, then compare and set the version. `began` is the state in which the attempt began."""
+    base, interval = began.version, job.interval
+    check_branches(parts, attempt, base, result)
+    if began.dropped:
+        _check_replay(parts, began, job, result, progress)
     parts.reached(Point.COMMIT_CHECKED)
     version = Version(
         base.number + 1, attempt.id, interval.last_step, base.layout_epoch, result.tables
@@ -324,13 +354,13 @@ def commit(
             next_step=f"run the interval again; `lockstep steps {parts.pipeline}` shows who landed",
         )
     parts.reached(Point.COMMIT_LANDED)
-    settle(parts, version)
+    settle(parts, outcome.state)
     parts.reached(Point.COMMIT_SETTLED)
     progress(f"{_steps(interval)}: version {version.number} is committed")
     return _committed(parts, version, interval, result)
 
 
-def _check_branches(parts: Parts, attempt: Attempt, base: Version, result: IntervalResult) -> None:
+def check_branches(parts: Parts, attempt: Attempt, base: Version, result: IntervalResult) -> None:
     """Each branch holds exactly the appends that the attempt lists, on the snapshot it opened.
 
     Spark Connect can execute an append twice when its server restarts; such a branch is not what the
@@ -360,6 +390,32 @@ def _check_branches(parts: Parts, attempt: Attempt, base: Version, result: Inter
         )
 
 
+def compare(
+    parts: Parts, job: IntervalJob, log: OutputLog, result: IntervalResult, progress: Progress
+) -> CompareResult:
+    """Compare the output of a replay with what the log holds."""
+    comparison = compare_job(job, parts.outboxes, log, result.tables)
+    if not comparison.tables:
+        return CompareResult({})
+    return parts.engine.compare(comparison, progress)
+
+
+def _check_replay(
+    parts: Parts, began: PipelineState, job: IntervalJob, result: IntervalResult, progress: Progress
+) -> None:
+    """Compare with the newest version that was dropped, whose outboxes hold all steps up to its last."""
+    logged = began.dropped[-1]
+    compared = compare(parts, job, OutputLog(logged, began.oldest_step), result, progress)
+    way_back = (
+        f"lockstep rollback {parts.pipeline} --undo, which brings version {logged.number} back"
+    )
+    try:
+        require_equal(parts.pipeline, compared, way_back)
+    except StateDiverged:
+        parts.store.apply(parts.pipeline, AbandonAttempt(job.attempt))
+        raise
+
+
 def _resolve_unknown(parts: Parts, attempt: Attempt, unknown: Unknown) -> Landed | Rejected:
     """Unknown is resolved by a write, never by a guess: if the attempt can be abandoned, its commit
     has not landed and never will; if it cannot, because it is committed, it has landed."""
@@ -379,12 +435,17 @@ def _resolve_unknown(parts: Parts, attempt: Attempt, unknown: Unknown) -> Landed
     return Rejected(ruling.reason, state)
 
 
-def settle(parts: Parts, version: Version) -> None:
-    """Pin the version's snapshots by a tag, show them on main, and drop the attempt's branch."""
+def settle(parts: Parts, recorded: PipelineState) -> None:
+    """Pin the newest version's snapshots by a tag, show them on main, and drop the attempt's branch.
+
+    During a replay main stays at what a rollback dropped: its readers see no step back."""
+    version = recorded.version
+    dropped = [a.id for a in recorded.attempts if a.state is AttemptState.DROPPED]
+    replaced = None if recorded.dropped else dropped
     tag = version_tag(version.number, version.attempt)
     branch = attempt_branch(version.attempt)
     in_parallel(
-        lambda table: parts.state.settle(table, version.tables[table], tag, drop=(branch,)),
+        lambda table: parts.state.settle(table, version.tables[table], tag, (branch,), replaced),
         sorted(version.tables),
     )
 
@@ -402,72 +463,6 @@ def _committed(
         errors={name: result.records(errors_table(name)) for name in parts.source_names},
         seconds=result.seconds,
     )
-
-
-# ── publish ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def publish(parts: Parts, progress: Progress) -> Published:
-    """Move every sink to the newest version's last step.
-
-    The intent is recorded before the first row goes out; afterwards the sink's own marker is what is
-    recorded, so that a second publish after a crash finds out by reading the sink.
-    """
-    recorded = parts.store.read(parts.pipeline)
-    version = recorded.version
-    targets = tuple(
-        SinkTarget(sink.name, sink.view, sink.provider, sink.published_step + 1, version.last_step)
-        for sink in recorded.sinks
-        if sink.published_step < version.last_step and outbox_table(sink.view) in version.tables
-    )
-    if version.number == 0 or not targets:
-        progress(f"every sink is at step {version.last_step}; nothing to publish")
-        return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
-    # A run that died right after its commit has not pinned the version yet.
-    settle(parts, version)
-    for target in targets:
-        record(parts, IntendPublish(target.name, target.first_step, target.last_step))
-    parts.reached(Point.PUBLISH_INTENDED)
-    job = PublishJob(
-        pipeline=parts.pipeline,
-        incarnation=recorded.incarnation,
-        version=version.number,
-        last_step=version.last_step,
-        tables=version.tables,
-        sinks=targets,
-        files=recorded.version_files,
-        variables=parts.variables,
-        catalog=parts.catalog,
-        step_times=_step_times(parts, targets),
-        session=recorded.session,
-    )
-    result = parts.engine.publish(job, progress)
-    parts.reached(Point.PUBLISH_MOVED)
-    for target in targets:
-        marker = result.markers[target.name]
-        if marker < target.last_step:
-            raise StateDiverged(
-                f"sink {target.name} was published to step {target.last_step}, but its marker says "
-                f"{marker}",
-                next_step="publish again; if this stays, somebody else writes to that sink",
-            )
-        record(parts, RecordPublished(target.name, target.last_step))
-    parts.reached(Point.PUBLISH_RECORDED)
-    progress(
-        f"published to step {version.last_step}: "
-        + ", ".join(f"{name} {rows:,} rows" for name, rows in sorted(result.rows.items()))
-    )
-    return Published(result.markers, result.rows, result.seconds)
-
-
-def _step_times(parts: Parts, targets: tuple[SinkTarget, ...]) -> Mapping[int, int]:
-    """Only messages carry a step's time."""
-    wanted = [target for target in targets if target.provider == "kafka"]
-    if not wanted:
-        return {}
-    first, last = min(t.first_step for t in wanted), max(t.last_step for t in wanted)
-    divisions = parts.store.divisions(parts.pipeline, first, last)
-    return {division.step: round(division.time.timestamp() * 1000) for division in divisions}
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────

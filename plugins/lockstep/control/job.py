@@ -6,7 +6,7 @@ result may depend on, so that the same job gives the same rows wherever it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,6 +15,10 @@ from lockstep.sql.circuit import ProjectFiles
 
 __all__ = [
     "CatalogSettings",
+    "CompareJob",
+    "CompareResult",
+    "ComparedTable",
+    "Difference",
     "IntervalJob",
     "IntervalResult",
     "MergeJob",
@@ -208,3 +212,67 @@ class ViewDifference:
     added: int
     removed: int
     sample: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ComparedTable:
+    """A view's outbox at two snapshots: as it was logged, and as a replay gave it."""
+
+    view: str
+    table: str
+    logged: int
+    replayed: int
+
+
+@dataclass(frozen=True)
+class CompareJob:
+    """Compare the rows of first_step..last_step of outboxes at two snapshots each; changes nothing.
+
+    `session` is the newest attempt's.
+    """
+
+    pipeline: str
+    tables: tuple[ComparedTable, ...]
+    first_step: int
+    last_step: int
+    catalog: CatalogSettings
+    session: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One step of a view whose rows differ: how many copies of rows the replay lacks, and has too many
+    of, and some of these rows for people, each with its sign (-1: it is missing)."""
+
+    view: str
+    step: int
+    missing: int
+    unexpected: int
+    rows: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.view} at step {self.step}: {self.missing:,} missing, {self.unexpected:,} "
+            f"unexpected, such as {', '.join(self.rows)}"
+        )
+
+
+@dataclass(frozen=True)
+class CompareResult:
+    """`rows`: those compared, by view, as they were logged. `differences`: of each view that differs,
+    the first step, by step and view; none where all is equal."""
+
+    rows: Mapping[str, int] = field(hash=False)
+    differences: tuple[Difference, ...] = ()
+
+    @staticmethod
+    def joined(results: Iterable[CompareResult]) -> CompareResult:
+        """Of several jobs over different steps, as one; the first difference of each view counts."""
+        rows: dict[str, int] = {}
+        first: dict[str, Difference] = {}
+        for result in results:
+            for view, count in result.rows.items():
+                rows[view] = rows.get(view, 0) + count
+            for difference in result.differences:
+                first.setdefault(difference.view, difference)
+        return CompareResult(rows, tuple(sorted(first.values(), key=lambda d: (d.step, d.view))))

@@ -8,7 +8,7 @@ anew, as traces are append-only and the files that were read are still there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lockstep.control.changes import (
@@ -28,6 +28,7 @@ from lockstep.control.reports import Maintained
 from lockstep.errors import StateDiverged, Unreachable
 from lockstep.ids import (
     SWAP_PREFIX,
+    attempt_of,
     is_trace,
     merge_branch,
     swap_branch,
@@ -47,7 +48,7 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     merged = _merge(parts, progress)
     before = parts.store.read(parts.pipeline)
     after = record(parts, TrimVersions(parts.retain_versions))
-    kept = {version.attempt for version in after.versions}
+    kept = {version.attempt for version in (*after.versions, *after.dropped)}
     trimmed = [version for version in before.versions if version.attempt not in kept]
     dead = [
         attempt
@@ -59,8 +60,10 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     if names:
         in_parallel(lambda table: parts.state.drop_refs(table, names), parts.state.tables())
     _sweep_swaps(parts, after)
+    replaced = [a for a in after.attempts if a.state is AttemptState.DROPPED and a.id not in kept]
+    _sweep_replaced(parts, after, {attempt.id for attempt in replaced})
     over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
-    forgotten = tuple(attempt.id for attempt in (*dead, *over))
+    forgotten = tuple(attempt.id for attempt in (*dead, *over, *replaced))
     if forgotten:
         record(parts, ForgetAttempts(forgotten))
     oldest_needed = _oldest_needed_step(after)
@@ -74,6 +77,20 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     }
     progress(", ".join(f"{count} {kind}" for kind, count in done.items()))
     return Maintained(done)
+
+
+def _sweep_replaced(parts: Parts, recorded: PipelineState, attempts: Collection[str]) -> None:
+    """Drop the refs of versions that a rollback dropped, once nothing can bring them back. What `main`
+    shows of them it leaves first: a run may have died before it did that."""
+    if not attempts:
+        return
+    settle(parts, recorded)
+
+    def sweep(table: str) -> None:
+        names = [ref for ref in parts.state.refs(table) if attempt_of(ref) in attempts]
+        parts.state.drop_refs(table, names)
+
+    in_parallel(sweep, parts.state.tables())
 
 
 def _oldest_needed_step(state: PipelineState) -> int:
@@ -200,7 +217,7 @@ def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
             next_step="run maintenance again: it starts from what is recorded",
         )
     if isinstance(outcome, Landed):
-        settle(parts, outcome.state.version)
+        settle(parts, outcome.state)
     drop()
     return isinstance(outcome, Landed)
 

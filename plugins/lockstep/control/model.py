@@ -178,18 +178,23 @@ class AttemptState(Enum):
 
     ::
 
-        RUNNING ──► COMMITTED     its version row landed
-           │  └──► REFUSED        its commit was refused: another attempt had landed
-           └─────► ABANDONED      somebody else ruled that it shall never commit
+        RUNNING ──► COMMITTED ◄─► DROPPED   its version landed; a rollback dropped it, or gave it back
+           │  └──► REFUSED                  its commit was refused: another attempt had landed
+           └─────► ABANDONED                somebody else ruled that it shall never commit
+        REPLAYING ───▲                      it has ended, or somebody else ruled so
 
-    RUNNING remains until one of the three is recorded; the three are final. Its branches may be
-    deleted only in REFUSED and ABANDONED.
+    RUNNING remains until one of three is recorded. REPLAYING, which runs committed steps again only to
+    compare, remains until it is ABANDONED. REFUSED and ABANDONED are final, and only in them its
+    branches may be deleted. COMMITTED remains until a rollback drops its version. DROPPED remains while
+    the replay can be taken back; then the tags of its version may be deleted.
     """
 
     RUNNING = "running"
     COMMITTED = "committed"
     REFUSED = "refused"
     ABANDONED = "abandoned"
+    DROPPED = "dropped"
+    REPLAYING = "replaying"
 
 
 @dataclass(frozen=True)
@@ -288,13 +293,17 @@ class PipelineState:
     """All that decisions about a pipeline are made from; the store reads it as one consistent value.
 
     `pending` is the recorded interval beyond the newest version, if there is one. `versions` are
-    those kept, oldest first, never empty (version zero stands alone at first). `last_time` is the
-    time of the newest recorded step, and `positions` how far recorded steps have read each source:
-    of a topic, ranges of (partition, first offset ever, next offset); of a table, from None to the
-    last snapshot. `revision` rises with each change. Divisions of steps before `oldest_step` are
-    trimmed. `files` are what was deployed last; where they need other state than the newest version
-    holds, `replaced` is there until a version is committed. `stop_at` is the step before which the
-    pipeline stops, where that is desired.
+    those kept, oldest first, never empty (version zero stands alone at first). `dropped` are the
+    versions that a rollback took away, oldest first, until all of their steps have been replayed: an
+    interval is pending for each, and what it gives is compared with theirs. `rebuilt_step` is the
+    first step of the newest interval that made the state of a changed project, -1 where there was
+    none: what versions before it hold is another project's. `last_time` is the time of the newest
+    recorded step, and `positions` how far recorded steps have read each source: of a topic, ranges
+    of (partition, first offset ever, next offset); of a table, from None to the last snapshot.
+    `revision` rises with each change. Divisions of steps before `oldest_step` are trimmed. `files`
+    are what was deployed last; where they need other state than the newest version holds, `replaced`
+    is there until a version is committed. `stop_at` is the step before which the pipeline stops,
+    where that is desired.
     """
 
     name: str
@@ -313,6 +322,8 @@ class PipelineState:
     oldest_step: int = 0
     replaced: Replaced | None = None
     stop_at: int | None = None
+    dropped: tuple[Version, ...] = ()
+    rebuilt_step: int = -1
 
     @property
     def version(self) -> Version:
@@ -335,6 +346,12 @@ class PipelineState:
     def version_files(self) -> ProjectFiles:
         """The project that made the newest version."""
         return self.files if self.replaced is None else self.replaced.files
+
+    @property
+    def output_step(self) -> int:
+        """The last step of which there is output: that of the newest version, or of one that a rollback
+        has dropped. Sinks are there at most."""
+        return max(version.last_step for version in (self.version, *self.dropped[-1:]))
 
     @property
     def session(self) -> str:

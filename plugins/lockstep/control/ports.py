@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from lockstep.control.changes import Change, Outcome
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import (
+    CompareJob,
+    CompareResult,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -189,10 +191,24 @@ class State(Protocol):
         """All rows of a small table at a snapshot, by column name, in no order."""
         ...
 
-    def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
+    def settle(
+        self,
+        table: str,
+        snapshot_id: int,
+        tag: str,
+        drop: Sequence[str] = (),
+        replaced: Collection[str] | None = (),
+    ) -> None:
         """In one commit: pin a snapshot by a tag, move `main` forward to it (nothing if `main` is
         there or beyond), and drop refs. Twice is harmless. A tag that is there moves to descendants
-        only (a version whose files were merged); raises StateDiverged for any other snapshot."""
+        only (a version whose files were merged); raises StateDiverged for any other snapshot.
+
+        From snapshots of the attempts `replaced`, `main` moves to this one whatever their ancestry is;
+        None leaves `main` where it is."""
+        ...
+
+    def snapshots(self, table: str) -> frozenset[int]:
+        """The ids of all snapshots that the table still has; none where there is no such table."""
         ...
 
     def drop_refs(self, table: str, names: Sequence[str]) -> None:
@@ -264,6 +280,10 @@ class Engine(Protocol):
         ...
 
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult: ...
+
+    def compare(self, job: CompareJob, progress: Progress) -> CompareResult:
+        """Compare what a replay has given with what was logged."""
+        ...
 
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         """Append the merged rows of each table to the job's branch; table → the new snapshot."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lockstep.control.job import CompareResult
 from lockstep.control.model import Interval
 
-__all__ = ["Committed", "Maintained", "Planned", "Published"]
+__all__ = ["Backfilled", "Committed", "Maintained", "Planned", "Published"]
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,26 @@ class Maintained:
     """What maintenance did, in counts by kind ('branches dropped', 'versions trimmed', …)."""
 
     done: Mapping[str, int] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """Steps that were run again and compared; `jobs` is by how many jobs."""
+
+    pipeline: str
+    first_step: int
+    last_step: int
+    jobs: int
+    compared: CompareResult
+
+    @property
+    def text(self) -> str:
+        """One line for people, and one for each view that differs."""
+        rows = ", ".join(f"{view} {count:,}" for view, count in sorted(self.compared.rows.items()))
+        found = "DIFFERENT" if self.compared.differences else "equal"
+        lines = [
+            f"steps {self.first_step}..{self.last_step} run again: {found}; rows compared: "
+            f"{rows or 'none'}",
+            *map(str, self.compared.differences),
+        ]
+        return "\n".join(lines)

@@ -15,6 +15,7 @@ from typing import assert_never
 from lockstep.control.changes import (
     AbandonAttempt,
     BeginAttempt,
+    BeginReplay,
     Change,
     CommitVersion,
     Deploy,
@@ -24,42 +25,60 @@ from lockstep.control.changes import (
     RecordPublished,
     RefuseAttempt,
     ReleaseLease,
+    RollBack,
     SetDesired,
     SwapSnapshots,
     TakeLease,
     TrimSteps,
     TrimVersions,
+    UndoRollBack,
 )
-from lockstep.control.deploys import abandoned, deploy_again, first_deploy, set_desired
+from lockstep.control.deploys import deploy_again, first_deploy, set_desired
 from lockstep.control.model import (
     Attempt,
     AttemptState,
-    Intent,
+    Division,
     Lease,
     PipelineState,
-    SinkState,
 )
 from lockstep.control.positions import positions_after
 from lockstep.control.preconditions import Precondition, check_moment, require
+from lockstep.control.rollbacks import (
+    AT_WORK,
+    StepLog,
+    begin_replay,
+    given_up,
+    replayed,
+    roll_back,
+    undo_roll_back,
+)
+from lockstep.control.sink_progress import intend_publish, record_published
 
 __all__ = ["Precondition", "apply"]
 
 
-def apply(state: PipelineState | None, change: Change, *, name: str = "") -> PipelineState:
+def _empty_log(_first: int, _last: int) -> tuple[Division, ...]:
+    return ()
+
+
+def apply(
+    state: PipelineState | None, change: Change, *, name: str = "", log: StepLog = _empty_log
+) -> PipelineState:
     """The state after the change; `state` itself where the change has already happened.
 
-    `name` is the pipeline's, and is used by its first deploy alone (`state` is None before that).
-    Raises Precondition. The revision is one more wherever anything changed.
+    `name` is the pipeline's, and is used by its first deploy alone (`state` is None before that). `log`
+    gives recorded divisions: a rollback and a replay make them pending again. Raises Precondition. The
+    revision is one more wherever anything changed.
     """
     if state is None:
         if not isinstance(change, Deploy):
             raise Precondition(f"no pipeline {name} is deployed, so nothing about it can change")
         return first_deploy(name, change)
-    after = _changed(state, change)
+    after = _changed(state, change, log)
     return state if after is state else replace(after, revision=state.revision + 1)
 
 
-def _changed(state: PipelineState, change: Change) -> PipelineState:
+def _changed(state: PipelineState, change: Change, log: StepLog) -> PipelineState:
     match change:
         case Deploy():
             return deploy_again(state, change)
@@ -72,10 +91,8 @@ def _changed(state: PipelineState, change: Change) -> PipelineState:
             return replace(state, lease=None) if held else state
         case RecordInterval():
             return _record_interval(state, change)
-        case BeginAttempt(attempt):
-            return _begin_attempt(state, attempt)
-        case CommitVersion():
-            return _commit_version(state, change)
+        case BeginAttempt() | BeginReplay() | CommitVersion() | RollBack() | UndoRollBack():
+            return _versions_changed(state, change, log)
         case AbandonAttempt(attempt_id):
             return _end_attempt(state, attempt_id, AttemptState.ABANDONED)
         case RefuseAttempt(attempt_id):
@@ -83,9 +100,9 @@ def _changed(state: PipelineState, change: Change) -> PipelineState:
         case ForgetAttempts(attempt_ids):
             return _forget_attempts(state, attempt_ids)
         case IntendPublish():
-            return _intend_publish(state, change)
+            return intend_publish(state, change)
         case RecordPublished():
-            return _record_published(state, change)
+            return record_published(state, change)
         case SwapSnapshots():
             return _swap_snapshots(state, change)
         case TrimVersions(retain):
@@ -94,6 +111,26 @@ def _changed(state: PipelineState, change: Change) -> PipelineState:
             return state if kept == state.versions else replace(state, versions=kept)
         case TrimSteps(first_kept):
             return _trim_steps(state, first_kept)
+        case _:
+            assert_never(change)
+
+
+def _versions_changed(
+    state: PipelineState,
+    change: BeginAttempt | BeginReplay | CommitVersion | RollBack | UndoRollBack,
+    log: StepLog,
+) -> PipelineState:
+    match change:
+        case BeginAttempt(attempt):
+            return _begin_attempt(state, attempt)
+        case BeginReplay(attempt):
+            return state if _is_begun(state, attempt) else begin_replay(state, attempt)
+        case CommitVersion():
+            return _commit_version(state, change, log)
+        case RollBack():
+            return roll_back(state, change, log)
+        case UndoRollBack():
+            return undo_roll_back(state, change, log)
         case _:
             assert_never(change)
 
@@ -183,27 +220,33 @@ def _trim_steps(state: PipelineState, first_kept: int) -> PipelineState:
 # Attempts and versions
 
 
-def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
-    require(
-        bool(attempt.id) and attempt.state is AttemptState.RUNNING,
-        lambda: (
-            f"an attempt begins with an id and running, not '{attempt.id}' {attempt.state.value}"
-        ),
-    )
+def _is_begun(state: PipelineState, attempt: Attempt) -> bool:
+    """Whether this very attempt is on record; another of its id is refused."""
     recorded = state.attempt(attempt.id)
     if recorded == attempt:
-        return state
+        return True
+    require(bool(attempt.id), lambda: "an attempt begins with an id")
     require(
         recorded is None,
         lambda: (
             f"an attempt's id is used once; {attempt.id} is {_found(state, attempt.id)} already"
         ),
     )
-    for version in state.versions:
+    for version in (*state.versions, *state.dropped):
         if version.attempt == attempt.id:
             raise Precondition(
                 f"an attempt's id is used once; {attempt.id} has made version {version.number}"
             )
+    return False
+
+
+def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
+    require(
+        attempt.state is AttemptState.RUNNING,
+        lambda: f"an attempt begins running, not '{attempt.id}' {attempt.state.value}",
+    )
+    if _is_begun(state, attempt):
+        return state
     pending = state.pending
     if pending is None:
         raise Precondition(
@@ -218,10 +261,10 @@ def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
         ),
     )
     _check_base(state, attempt.base)
-    return replace(state, attempts=(*abandoned(state), attempt))
+    return replace(state, attempts=(*given_up(state.attempts, AT_WORK), attempt))
 
 
-def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineState:
+def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -> PipelineState:
     version, newest, pending = change.version, state.version, state.pending
     recorded = next((v for v in state.versions if v.attempt == version.attempt != ""), None)
     if recorded is not None:
@@ -264,13 +307,15 @@ def _commit_version(state: PipelineState, change: CommitVersion) -> PipelineStat
             f"{version.last_step}"
         ),
     )
-    return replace(
+    committed = replace(
         state,
         versions=(*state.versions, replace(version, tables=dict(version.tables))),
         attempts=_with_state(state, attempt.id, AttemptState.COMMITTED),
         pending=None,
         replaced=None,
+        rebuilt_step=attempt.first_step if state.replaced is not None else state.rebuilt_step,
     )
+    return replayed(committed, log) if state.dropped else committed
 
 
 def _check_base(state: PipelineState, base: str) -> None:
@@ -288,8 +333,10 @@ def _end_attempt(state: PipelineState, attempt_id: str, end: AttemptState) -> Pi
     attempt = state.attempt(attempt_id)
     if attempt is not None and attempt.state is end:
         return state
+    # A replay commits nothing that could be refused: it is abandoned when it has ended.
+    at_work = AT_WORK if end is AttemptState.ABANDONED else (AttemptState.RUNNING,)
     require(
-        attempt is not None and attempt.state is AttemptState.RUNNING,
+        attempt is not None and attempt.state in at_work,
         lambda: (
             f"only a running attempt becomes {end.value}; attempt {attempt_id} is "
             f"{_found(state, attempt_id)}"
@@ -300,9 +347,17 @@ def _end_attempt(state: PipelineState, attempt_id: str, end: AttemptState) -> Pi
 
 def _forget_attempts(state: PipelineState, attempt_ids: tuple[str, ...]) -> PipelineState:
     gone = [attempt for attempt in state.attempts if attempt.id in attempt_ids]
+    dropped = {version.attempt: version.number for version in state.dropped}
     for attempt in gone:
-        if attempt.state is AttemptState.RUNNING:
-            raise Precondition(f"attempt {attempt.id} is running; only an ended one is forgotten")
+        if attempt.state in AT_WORK:
+            raise Precondition(
+                f"attempt {attempt.id} is {attempt.state.value}; only an ended one is forgotten"
+            )
+        if attempt.id in dropped:
+            raise Precondition(
+                f"version {dropped[attempt.id]} by attempt {attempt.id} is dropped, and its steps are "
+                "not replayed yet"
+            )
     if not gone:
         return state
     return replace(state, attempts=tuple(a for a in state.attempts if a not in gone))
@@ -346,74 +401,7 @@ def _swap_snapshots(state: PipelineState, change: SwapSnapshots) -> PipelineStat
     return replace(state, versions=(*state.versions[:-1], swapped))
 
 
-# Sinks
-
-
-def _intend_publish(state: PipelineState, change: IntendPublish) -> PipelineState:
-    sink = _sink(state, change.sink)
-    intent = Intent(change.first_step, change.last_step)
-    require(
-        intent.first_step == sink.published_step + 1 and intent.last_step >= intent.first_step,
-        lambda: (
-            f"sink {sink.name} is at step {sink.published_step}, so steps {intent.first_step} to "
-            f"{intent.last_step} are not the next to publish"
-        ),
-    )
-    last_step = state.version.last_step
-    require(
-        intent.last_step <= last_step,
-        lambda: (
-            f"version {state.version.number} ends at step {last_step}, so sink {sink.name} cannot "
-            f"publish up to {intent.last_step}"
-        ),
-    )
-    if sink.intent == intent:
-        return state
-    require(
-        sink.intent is None or sink.intent.last_step <= intent.last_step,
-        lambda: (
-            f"sink {sink.name} has an open intent up to step "
-            f"{sink.intent.last_step if sink.intent else ''}, rows of which may be out; it cannot "
-            f"shrink to {intent.last_step}"
-        ),
-    )
-    return _with_sink(state, replace(sink, intent=intent))
-
-
-def _record_published(state: PipelineState, change: RecordPublished) -> PipelineState:
-    sink = _sink(state, change.sink)
-    last_step = state.version.last_step
-    require(
-        change.last_step <= last_step,
-        lambda: (
-            f"version {state.version.number} ends at step {last_step}, but sink {sink.name} says "
-            f"that it holds step {change.last_step}: it is ahead of the record"
-        ),
-    )
-    # A publisher that was overtaken reports an older marker: the record never moves back.
-    if change.last_step <= sink.published_step:
-        return state
-    intent = sink.intent
-    if intent is not None:
-        done = change.last_step >= intent.last_step
-        intent = None if done else replace(intent, first_step=change.last_step + 1)
-    return _with_sink(state, replace(sink, published_step=change.last_step, intent=intent))
-
-
-def _sink(state: PipelineState, name: str) -> SinkState:
-    for sink in state.sinks:
-        if sink.name == name:
-            return sink
-    names = ", ".join(sorted(sink.name for sink in state.sinks)) or "none"
-    raise Precondition(f"pipeline {state.name} has no sink {name}; its sinks are: {names}")
-
-
 # Small parts
-
-
-def _with_sink(state: PipelineState, changed: SinkState) -> PipelineState:
-    sinks = tuple(changed if sink.name == changed.name else sink for sink in state.sinks)
-    return replace(state, sinks=sinks)
 
 
 def _with_state(state: PipelineState, attempt_id: str, end: AttemptState) -> tuple[Attempt, ...]:

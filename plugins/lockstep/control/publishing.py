@@ -1,0 +1,84 @@
+"""The last of the stages: sinks move to the newest version (design, sections 2 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lockstep.control.changes import IntendPublish, RecordPublished
+from lockstep.control.interval import Parts, Point, record, settle
+from lockstep.control.job import PublishJob, SinkTarget
+from lockstep.control.ports import Progress
+from lockstep.control.reports import Published
+from lockstep.errors import StateDiverged
+from lockstep.ids import outbox_table
+
+__all__ = ["publish"]
+
+
+def publish(parts: Parts, progress: Progress) -> Published:
+    """Move every sink to the newest version's last step.
+
+    The intent is recorded before the first row goes out; afterwards the sink's own marker is what is
+    recorded, so that a second publish after a crash finds out by reading the sink.
+    """
+    recorded = parts.store.read(parts.pipeline)
+    version = recorded.version
+    if recorded.dropped:
+        progress(
+            f"steps {version.last_step + 1}..{recorded.output_step} are replayed after a rollback; "
+            "sinks stay where they are until that is done"
+        )
+        return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
+    targets = tuple(
+        SinkTarget(sink.name, sink.view, sink.provider, sink.published_step + 1, version.last_step)
+        for sink in recorded.sinks
+        if sink.published_step < version.last_step and outbox_table(sink.view) in version.tables
+    )
+    if version.number == 0 or not targets:
+        progress(f"every sink is at step {version.last_step} or beyond; nothing to publish")
+        return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
+    # A run that died right after its commit has not pinned the version yet.
+    settle(parts, recorded)
+    for target in targets:
+        record(parts, IntendPublish(target.name, target.first_step, target.last_step))
+    parts.reached(Point.PUBLISH_INTENDED)
+    job = PublishJob(
+        pipeline=parts.pipeline,
+        incarnation=recorded.incarnation,
+        version=version.number,
+        last_step=version.last_step,
+        tables=version.tables,
+        sinks=targets,
+        files=recorded.version_files,
+        variables=parts.variables,
+        catalog=parts.catalog,
+        step_times=_step_times(parts, targets),
+        session=recorded.session,
+    )
+    result = parts.engine.publish(job, progress)
+    parts.reached(Point.PUBLISH_MOVED)
+    for target in targets:
+        marker = result.markers[target.name]
+        if marker < target.last_step:
+            raise StateDiverged(
+                f"sink {target.name} was published to step {target.last_step}, but its marker says "
+                f"{marker}",
+                next_step="publish again; if this stays, somebody else writes to that sink",
+            )
+        record(parts, RecordPublished(target.name, target.last_step))
+    parts.reached(Point.PUBLISH_RECORDED)
+    progress(
+        f"published to step {version.last_step}: "
+        + ", ".join(f"{name} {rows:,} rows" for name, rows in sorted(result.rows.items()))
+    )
+    return Published(result.markers, result.rows, result.seconds)
+
+
+def _step_times(parts: Parts, targets: tuple[SinkTarget, ...]) -> Mapping[int, int]:
+    """Only messages carry a step's time."""
+    wanted = [target for target in targets if target.provider == "kafka"]
+    if not wanted:
+        return {}
+    first, last = min(t.first_step for t in wanted), max(t.last_step for t in wanted)
+    divisions = parts.store.divisions(parts.pipeline, first, last)
+    return {division.step: round(division.time.timestamp() * 1000) for division in divisions}

@@ -1,0 +1,60 @@
+"""Which versions can be opened: each table's answer, intersected."""
+
+from __future__ import annotations
+
+import pytest
+from control_builders import FILES
+
+from lockstep.control.model import PipelineState, Version
+from lockstep.control.opening import openable, require, versions_by_table
+from lockstep.errors import StateDiverged
+
+ZERO = Version.zero()
+ONE = Version(1, "a", 2, 0, {"t": 10, "u": 20})
+TWO = Version(2, "b", 5, 0, {"t": 11, "u": 20, "late": 30})
+VERSIONS = (ZERO, ONE, TWO)
+ALL = {"t": {9, 10, 11}, "u": {20}, "late": {30}}
+STATE = PipelineState("p", "i", 1, FILES, versions=VERSIONS)
+
+
+def test_each_table_says_which_versions_it_can_open() -> None:
+    assert versions_by_table(VERSIONS, {**ALL, "u": set()}) == {
+        "t": {0, 1, 2},
+        "u": {0},
+        "late": {0, 1, 2},
+    }, "a table that is new after a version is opened at its root"
+
+
+def test_what_all_can_open_is_the_intersection_and_the_greatest_is_opened() -> None:
+    found = openable(VERSIONS, {"t": {0, 1, 2}, "u": {1, 2}, "late": {0, 1}})
+    assert (found.versions, found.newest) == ((1,), 1)
+    assert found.lacking == {0: ("u",), 2: ("late",)}
+    assert openable(VERSIONS, versions_by_table(VERSIONS, ALL)).versions == (0, 1, 2)
+    assert openable(VERSIONS, {}).newest == 2
+
+
+def test_one_that_can_be_opened_is_no_error() -> None:
+    require(STATE, 2, openable(VERSIONS, versions_by_table(VERSIONS, ALL)))
+
+
+def test_where_only_an_older_one_can_be_opened_the_tables_and_the_way_there_are_named() -> None:
+    found = openable(VERSIONS, versions_by_table(VERSIONS, {**ALL, "t": {10}, "late": set()}))
+    with pytest.raises(StateDiverged) as refused:
+        require(STATE, 2, found)
+    assert str(refused.value).splitlines() == [
+        "pipeline p: version 2 cannot be opened",
+        "  expected: its snapshot of every table",
+        "  found: none of late, t; versions 0, 1 can be opened",
+        "  next: lockstep rollback p --to-version 1, which runs the steps after it again",
+    ]
+
+
+def test_an_empty_intersection_is_fatal_and_names_the_tables() -> None:
+    found = openable((ONE, TWO), {f"t{i}": {1 + i % 2} for i in range(14)})
+    assert found.newest is None
+    with pytest.raises(StateDiverged) as refused:
+        require(STATE, 2, found)
+    assert refused.value.message == "pipeline p: no version can be opened"
+    assert (
+        refused.value.found == "version 2 without its snapshots of t0, t10, t12, t2, t4 and 2 more"
+    )
