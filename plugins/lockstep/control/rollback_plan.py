@@ -70,7 +70,7 @@ def plan_rollback(recorded: PipelineState, number: int, found: Opening) -> Rollb
         )
     if recorded.replaced is not None or target.last_step < recorded.rebuilt_step:
         raise WrongUse(
-            f"pipeline {recorded.name} cannot go back to version {number}: its queries have changed since",
+            f"pipeline {recorded.name} cannot go back to version {number}: its queries have changed",
             expected="a version made by the queries that are deployed",
             found=f"{number}, which ends at step {target.last_step}",
             next_step="deploy the queries of before: the next interval publishes the difference",
