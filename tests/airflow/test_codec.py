@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.control.codec import decode, dumps, encode, loads
-from lockstep.control.job import IntervalJob, IntervalResult, TableWrite
+from lockstep.control.job import (
+    ComparedTable,
+    CompareJob,
+    CompareResult,
+    Difference,
+    IntervalJob,
+    IntervalResult,
+    TableWrite,
+)
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -36,6 +44,14 @@ def test_a_result_keeps_64_bit_snapshot_ids_and_whole_seconds_as_floats() -> Non
     assert back.tables == {"t": 2**63 - 1}
     assert back.writes == result.writes
     assert isinstance(back.seconds["append"], float)
+
+
+def test_a_comparison_survives_the_way_there_and_back() -> None:
+    asked = CompareJob("p", (ComparedTable("v", "v_changes", 2**62, 7),), 3, 8, job().catalog, "s")
+    assert loads(CompareJob, dumps(asked)) == asked
+    found = CompareResult({"v": 4}, (Difference("v", 4, 1, 0, ('-1 {"n":3}',)),))
+    back = loads(CompareResult, dumps(found))
+    assert (back, back.rows) == (found, {"v": 4})
 
 
 def test_states_with_enums_optional_members_and_times_survive() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from control_builders import FILES
 
+from lockstep.control.interval import append
 from lockstep.control.model import PipelineState, Version
 from lockstep.control.opening import openable, require, versions_by_table
-from lockstep.errors import StateDiverged
+from lockstep.errors import EngineFailed, StateDiverged
 
 ZERO = Version.zero()
 ONE = Version(1, "a", 2, 0, {"t": 10, "u": 20})
@@ -58,3 +62,22 @@ def test_an_empty_intersection_is_fatal_and_names_the_tables() -> None:
     assert (
         refused.value.found == "version 2 without its snapshots of t0, t10, t12, t2, t4 and 2 more"
     )
+
+
+def test_an_interval_that_fails_for_want_of_a_snapshot_says_what_is_left() -> None:
+    """Nobody asks before: the job finds out, and its error is not the one that is shown."""
+
+    def fails(*_: object) -> None:
+        raise EngineFailed("Cannot find snapshot with ID 20")
+
+    held = {**ALL, "u": set()}
+    parts: Any = SimpleNamespace(
+        engine=SimpleNamespace(run=fails),
+        state=SimpleNamespace(snapshots=lambda table: frozenset(held[table])),
+    )
+    job: Any = SimpleNamespace(base_version=2)
+    with pytest.raises(StateDiverged, match="version 2 cannot be opened"):
+        append(parts, STATE, job, lambda _: None)
+    held["u"] = {20}
+    with pytest.raises(EngineFailed, match="snapshot with ID 20"):
+        append(parts, STATE, job, lambda _: None)

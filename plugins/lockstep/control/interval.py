@@ -354,7 +354,7 @@ def commit(
             next_step=f"run the interval again; `lockstep steps {parts.pipeline}` shows who landed",
         )
     parts.reached(Point.COMMIT_LANDED)
-    settle(parts, outcome.state)
+    settle(parts, outcome.state, version)
     parts.reached(Point.COMMIT_SETTLED)
     progress(f"{_steps(interval)}: version {version.number} is committed")
     return _committed(parts, version, interval, result)
@@ -435,11 +435,10 @@ def _resolve_unknown(parts: Parts, attempt: Attempt, unknown: Unknown) -> Landed
     return Rejected(ruling.reason, state)
 
 
-def settle(parts: Parts, recorded: PipelineState) -> None:
-    """Pin the newest version's snapshots by a tag, show them on main, and drop the attempt's branch.
+def settle(parts: Parts, recorded: PipelineState, version: Version) -> None:
+    """Pin the version's snapshots by a tag, show them on main, and drop the attempt's branch.
 
     During a replay main stays at what a rollback dropped: its readers see no step back."""
-    version = recorded.version
     dropped = [a.id for a in recorded.attempts if a.state is AttemptState.DROPPED]
     replaced = None if recorded.dropped else dropped
     tag = version_tag(version.number, version.attempt)

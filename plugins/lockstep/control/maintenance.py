@@ -84,7 +84,7 @@ def _sweep_replaced(parts: Parts, recorded: PipelineState, attempts: Collection[
     shows of them it leaves first: a run may have died before it did that."""
     if not attempts:
         return
-    settle(parts, recorded)
+    settle(parts, recorded, recorded.version)
 
     def sweep(table: str) -> None:
         names = [ref for ref in parts.state.refs(table) if attempt_of(ref) in attempts]
@@ -217,7 +217,7 @@ def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
             next_step="run maintenance again: it starts from what is recorded",
         )
     if isinstance(outcome, Landed):
-        settle(parts, outcome.state)
+        settle(parts, outcome.state, outcome.state.version)
     drop()
     return isinstance(outcome, Landed)
 

@@ -38,7 +38,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
         progress(f"every sink is at step {version.last_step} or beyond; nothing to publish")
         return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
     # A run that died right after its commit has not pinned the version yet.
-    settle(parts, recorded)
+    settle(parts, recorded, version)
     for target in targets:
         record(parts, IntendPublish(target.name, target.first_step, target.last_step))
     parts.reached(Point.PUBLISH_INTENDED)
