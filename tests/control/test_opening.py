@@ -75,7 +75,7 @@ def test_an_interval_that_fails_for_want_of_a_snapshot_says_what_is_left() -> No
         engine=SimpleNamespace(run=fails),
         state=SimpleNamespace(snapshots=lambda table: frozenset(held[table])),
     )
-    job: Any = SimpleNamespace(base_version=2)
+    job: Any = SimpleNamespace(base_version=2, interval=SimpleNamespace(divisions=()))
     with pytest.raises(StateDiverged, match="version 2 cannot be opened"):
         append(parts, STATE, job, lambda _: None)
     held["u"] = {20}
