@@ -15,7 +15,7 @@ from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, consolidate, merge_steps, row_text
 from lockstep_engine.sinks.iceberg import publish_view
-from lockstep_engine.sinks.kafka import publish_kafka
+from lockstep_engine.sinks.kafka import Publishing, publish_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import configure_catalog, read_at
 
@@ -47,7 +47,7 @@ def publish_sinks(
     def publish(target: SinkTarget) -> None:
         with watch.part(target.name):
             markers[target.name], rows[target.name] = _publish_one(
-                spark, job, state, project, outboxes[target.view], target
+                spark, job, state, project, outboxes[target.view], target, progress
             )
         progress(
             f"{target.name}: {rows[target.name]:,} rows, now at step {markers[target.name]} "
@@ -90,6 +90,7 @@ def _publish_one(
     project: Project,
     outbox: OutboxSpec,
     target: SinkTarget,
+    progress: Progress,
 ) -> tuple[int, int]:
     """Marker and rows sent."""
     snapshot = job.tables[outbox.table]
@@ -114,7 +115,7 @@ def _publish_one(
         _changes(read_at(spark, job.catalog, outbox.table, snapshot), outbox),
         target.first_step,
         target.last_step,
-        job.step_times,
+        Publishing(job.divisions, target.was_intended, progress=progress),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,9 +18,11 @@ from lockstep_engine.sinks.kafka_plan import (
     Message,
     ShardWork,
     SinkPlan,
-    Transaction,
-    cut_transactions,
+    lost_shards,
+    marker_after,
+    markers_from_tail,
     plan_shards,
+    rows_of_next_transaction,
     send_shard,
 )
 
@@ -26,12 +30,14 @@ ROWS = st.dictionaries(st.integers(0, 20), st.integers(1, 9))
 
 
 class MemoryLink:
-    """A topic partition and its marker in memory; rows show when their transaction commits."""
+    """A topic partition and its marker in memory; rows show when their transaction commits, which
+    lasts long after `patience` rows."""
 
-    def __init__(self, marker: Marker | None = None) -> None:
+    def __init__(self, marker: Marker | None, patience: int = 1000) -> None:
         self.marker = marker
         self.topic: list[Message] = []
         self._open: list[Message] = []
+        self._patience = patience
 
     def open(self) -> Marker | None:
         self._open = []
@@ -40,8 +46,9 @@ class MemoryLink:
     def begin(self) -> None:
         assert not self._open
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> bool:
         self._open.append(message)
+        return len(self._open) >= self._patience
 
     def abort(self) -> None:
         self._open = []
@@ -63,65 +70,119 @@ def work(rows: dict[int, int], after: int = -1, last: int = 20) -> ShardWork:
     return ShardWork(0, 1, after, last, rows)
 
 
+def ends(given: ShardWork, marker: Marker, limit: int) -> list[Marker]:
+    """Where the transactions end that take a shard from a marker to its last step."""
+    found = [marker]
+    while found[-1].step < given.last_step:
+        rows = rows_of_next_transaction(given, found[-1], limit)
+        found.append(marker_after(given, found[-1], rows))
+    return found
+
+
 @given(ROWS, st.integers(-1, 20), st.integers(-1, 20), st.integers(1, 12))
-def test_transactions_hold_each_step_once(
+def test_transactions_hold_each_row_once(
     rows: dict[int, int], after: int, last: int, limit: int
 ) -> None:
-    cuts = cut_transactions(rows, after, last, limit)
+    given = work(rows, after, last)
+    markers = ends(given, Marker(after, 1), limit)
     wanted = {step: count for step, count in rows.items() if after < step <= last}
-    assert sum(cut.rows for cut in cuts) == sum(wanted.values())
-    assert [cut.last_step for cut in cuts] == sorted({cut.last_step for cut in cuts})
-    assert not cuts or cuts[-1].last_step == last
-    start = after
-    for cut in cuts:
-        held = [wanted[step] for step in wanted if start < step <= cut.last_step]
-        assert sum(held) == cut.rows
-        assert cut.rows <= limit or len(held) == 1
-        start = cut.last_step
+    held = 0
+    for before, end in pairwise(markers):
+        taken = rows_of_next_transaction(given, before, limit)
+        held += taken
+        done = sum(count for step, count in wanted.items() if step <= end.step) + end.rows
+        assert held == done
+        assert taken <= limit
+        assert not end.rows or (taken == limit and wanted[end.step + 1] > limit)
+    assert held == sum(wanted.values())
+    assert markers[-1] == Marker(max(after, last), 1)
+
+
+def test_whole_steps_share_a_transaction_and_long_ones_are_cut() -> None:
+    given = ShardWork(0, 1, 2, 9, {3: 2, 5: 1, 6: 9, 7: 1}, {6: "d6"})
+    assert ends(given, Marker(2, 1), 4)[1:] == [
+        Marker(5, 1),
+        Marker(5, 1, 4, "d6"),
+        Marker(5, 1, 8, "d6"),
+        Marker(9, 1),
+    ]
 
 
 def test_a_transaction_without_rows_moves_the_marker() -> None:
-    assert cut_transactions({}, 3, 7, 10) == (Transaction(7, 0),)
     link = MemoryLink(Marker(3, 1))
     assert send_shard(work({}, after=3, last=7), iter(()), link, 10) == 0
     assert link.marker == Marker(7, 1)
 
 
-@given(ROWS, st.integers(1, 12), st.lists(st.integers(0, 60), max_size=4))
-def test_inputs_that_end_early_publish_whole_steps_only(
-    rows: dict[int, int], limit: int, ends: list[int]
+@given(ROWS, st.integers(1, 12), st.lists(st.integers(0, 60), max_size=4), st.integers(1, 9))
+def test_inputs_that_end_early_publish_what_the_marker_says(
+    rows: dict[int, int], limit: int, ends: list[int], patience: int
 ) -> None:
     """A failing job ends the other tasks' inputs without an error; the last try gets all rows."""
-    link = MemoryLink()
+    link = MemoryLink(Marker(-1, 1), patience)
     everything = list(messages(rows))
+    digests = {step: f"{step:x}" for step in rows}
+    given = ShardWork(0, 1, -1, 20, rows, digests)
     for end in ends:
         cut_off = everything[:end]
-        if len(cut_off) < len(everything):
-            before = link.marker
-            if before is None or before.step < 20:
-                with pytest.raises(IncompleteRowsError):
-                    send_shard(work(rows), iter(cut_off), link, limit)
-        step = -1 if link.marker is None else link.marker.step
-        assert link.topic == [m for m in everything if m.step <= step]
-    send_shard(work(rows), iter(everything), link, limit)
+        if len(cut_off) < len(everything) and link.marker.step < 20:
+            with pytest.raises(IncompleteRowsError):
+                send_shard(given, iter(cut_off), link, limit)
+        there = sum(message.step <= link.marker.step for message in everything) + link.marker.rows
+        assert link.topic == everything[:there]
+        assert link.marker.digest == (digests[link.marker.step + 1] if link.marker.rows else "")
+    send_shard(given, iter(everything), link, limit)
     assert link.topic == everything
-    assert send_shard(work(rows), iter(everything), link, limit) == 0
+    assert send_shard(given, iter(everything), link, limit) == 0
     assert link.topic == everything
 
 
 def test_more_rows_than_counted_are_refused() -> None:
-    link = MemoryLink()
-    with pytest.raises(IncompleteRowsError, match="expected 1 rows, saw 2"):
+    link = MemoryLink(Marker(-1, 1))
+    with pytest.raises(IncompleteRowsError, match="expected 1 rows, saw more"):
         send_shard(work({3: 1}), messages({3: 2}), link, 10)
     assert link.topic == []
-    assert link.marker is None
+    assert link.marker == Marker(-1, 1)
+
+
+def test_rows_of_another_step_than_counted_are_refused() -> None:
+    link = MemoryLink(Marker(-1, 1))
+    with pytest.raises(IncompleteRowsError, match="expected 4 rows, saw 1 and then one of step 5"):
+        send_shard(work({3: 2, 5: 2}), messages({3: 1, 5: 3}), link, 10)
+    assert link.topic == []
+
+
+def test_a_step_of_which_a_part_is_there_goes_on() -> None:
+    rows = {3: 1, 4: 7, 6: 2}
+    whole = list(messages(rows))
+    link = MemoryLink(Marker(3, 1, 4, "d4"))
+    given = ShardWork(0, 1, 3, 6, rows, {4: "d4", 6: "d6"})
+    assert send_shard(given, iter(whole), link, 5) == 5
+    assert link.topic == whole[5:]
+
+
+@pytest.mark.parametrize(
+    ("rows", "digest", "found"),
+    [(7, "other", "7 rows with digest other"), (3, "d4", "3 rows with digest d4")],
+)
+def test_a_step_of_which_a_part_is_there_may_not_change(rows: int, digest: str, found: str) -> None:
+    link = MemoryLink(Marker(3, 1, 4, "d4"))
+    given = ShardWork(0, 1, 3, 6, {4: rows}, {4: digest})
+    with pytest.raises(StateDiverged) as caught:
+        send_shard(given, messages({4: rows}), link, 5)
+    assert caught.value.expected == (
+        "step 4, of which 4 rows of shard 0 are in the topic, with digest d4"
+    )
+    assert caught.value.found == found
+    assert link.topic == []
 
 
 def test_a_task_of_another_number_of_shards_is_refused() -> None:
-    link = MemoryLink(Marker(4, 2))
-    with pytest.raises(FencedError, match="planned from step 4 with 1 shards"):
-        send_shard(work({5: 1}, after=4), messages({5: 1}), link, 10)
-    assert link.topic == []
+    for marker in (Marker(4, 2), Marker(3, 1), None):
+        link = MemoryLink(marker)
+        with pytest.raises(FencedError, match="planned from step 4 with 1 shards"):
+            send_shard(work({5: 1}, after=4), messages({5: 1}), link, 10)
+        assert link.topic == []
 
 
 def test_the_first_publish_starts_where_the_store_says() -> None:
@@ -131,9 +192,11 @@ def test_the_first_publish_starts_where_the_store_says() -> None:
 
 def test_an_interrupted_publish_ends_with_its_own_shards() -> None:
     first_only = {1: Marker(9, 2)}
-    assert plan_shards(first_only, 3, 4, "s") == SinkPlan(2, {0: 4, 1: 9}, {})
+    assert plan_shards(first_only, 3, 4, "s") == SinkPlan(2, {0: 4, 1: 9}, {0: 4})
     both = {0: Marker(9, 2), 1: Marker(4, 2)}
     assert plan_shards(both, 1, 4, "s") == SinkPlan(2, {0: 9, 1: 4}, {})
+    in_parts = {0: Marker(9, 2), 1: Marker(9, 2, 5, "d")}
+    assert plan_shards(in_parts, 1, 4, "s") == SinkPlan(2, {0: 9, 1: 9}, {})
 
 
 def test_another_number_of_shards_is_stamped_when_all_are_equal() -> None:
@@ -182,6 +245,56 @@ def test_foreign_metadata_is_no_marker() -> None:
             Marker.read(offset, metadata)
 
 
-@pytest.mark.parametrize("marker", [Marker(-1, 2), Marker(0, 1), Marker(5, 3)])
+@pytest.mark.parametrize(
+    "marker",
+    [
+        Marker(-1, 2),
+        Marker(0, 1),
+        Marker(5, 3),
+        Marker(-1, 1, 10, "9f"),
+        Marker(7, 2, 1 << 40, f"{(1 << 90) - 1:x}"),
+        Marker(7, 2, 3),
+    ],
+)
 def test_markers_are_read_as_written(marker: Marker) -> None:
     assert Marker.read(marker.offset, marker.metadata) == marker
+
+
+def test_metadata_without_rows_is_that_of_earlier_releases() -> None:
+    assert Marker(5, 3).metadata == "step=5 shards=3"
+    assert Marker(5, 3, 10, "9f").metadata == "step=5 shards=3 rows=10 digest=9f"
+
+
+def test_shards_that_have_lost_their_marker() -> None:
+    assert lost_shards({}, "s") == (0, frozenset())
+    assert lost_shards({0: Marker(5, 3), 2: Marker(4, 3)}, "s") == (3, {1})
+    assert lost_shards({0: Marker(5, 1), 3: Marker(2, 1)}, "s") == (1, frozenset())
+    # A change of the number had begun, which is done where all are equal.
+    assert lost_shards({1: Marker(5, 3), 2: Marker(5, 1)}, "s") == (3, {0})
+    with pytest.raises(StateDiverged, match="sink s: its markers") as caught:
+        lost_shards({1: Marker(5, 3), 2: Marker(6, 1)}, "s")
+    assert caught.value.expected == "a marker of shard 0"
+
+
+def test_markers_are_told_by_the_topic() -> None:
+    assert markers_from_tail({}, 0, 4) == {}
+    assert markers_from_tail({}, 2, 4) == {0: Marker(4, 2), 1: Marker(4, 2)}
+    tail = {(0, 2, 5): 3, (0, 2, 7): 2, (1, 2, 6): 9}
+    assert markers_from_tail(tail, 0, 4) == {0: Marker(6, 2, 2), 1: Marker(5, 2, 9)}
+    # With the third shard came a time at which all were at step 7.
+    tail |= {(1, 3, 9): 1}
+    told = {0: Marker(7, 3), 1: Marker(8, 3, 1), 2: Marker(7, 3)}
+    assert markers_from_tail(tail, 0, 4) == told
+
+
+@given(ROWS, st.integers(1, 12), st.integers(0, 60))
+def test_markers_told_by_the_topic_go_on_where_it_ends(
+    rows: dict[int, int], limit: int, there: int
+) -> None:
+    everything = list(messages(rows))
+    tail = Counter((0, 1, message.step) for message in everything[:there])
+    told = markers_from_tail(tail, 1, -1)[0]
+    link = MemoryLink(told)
+    link.topic = everything[:there]
+    send_shard(work(rows, after=told.step), iter(everything), link, limit)
+    assert link.topic == everything

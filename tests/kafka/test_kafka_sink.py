@@ -6,27 +6,28 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from kafka_builders import committed_records, new_topic, sink
+from kafka_builders import T0, committed_records, new_topic, sink
+from sink_builders import ROWS, divided, expected, found, opened, outbox
 
 from lockstep.adapters.embedded.ports import free_ports
 from lockstep.errors import StateDiverged, Unreachable, WrongUse
 from lockstep_engine.sinks import kafka as kafka_sink
-from lockstep_engine.sinks.kafka import fence, publish_kafka, sink_address
+from lockstep_engine.sinks.kafka import Publishing, publish_kafka
 from lockstep_engine.sinks.kafka_link import TransactionLink, read_markers
 from lockstep_engine.sinks.kafka_messages import messages
+from lockstep_engine.sinks.kafka_opening import fence, sink_address
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message, ShardWork
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-ROWS = 300
+T0_MILLISECONDS = round(T0.timestamp() * 1000)
 
 
 @pytest.fixture(autouse=True)
@@ -35,41 +36,9 @@ def _utc(spark: SparkSession) -> None:
 
 
 @pytest.fixture
-def incarnation() -> str:
-    return uuid4().hex
-
-
-@pytest.fixture
 def by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows go out from Spark tasks, however few there are."""
     monkeypatch.setattr(kafka_sink, "ROWS_FROM_DRIVER", 0)
-
-
-def outbox(spark: SparkSession, steps: int, rows: int = ROWS) -> DataFrame:
-    """`rows` rows a step: row n of step s is (s, n); each second step takes back half of the last."""
-    brought = spark.range(steps * rows).selectExpr(
-        f"id DIV {rows} AS Step", f"id % {rows} AS n", "1L AS _weight", f"id DIV {rows} AS _step"
-    )
-    gone = (
-        brought.where("Step % 2 = 0 AND n % 2 = 0")
-        .where(f"Step + 1 < {steps}")
-        .selectExpr("Step", "n", "-1L AS _weight", "_step + 1 AS _step")
-    )
-    return brought.unionByName(gone)
-
-
-def expected(changes: DataFrame, last_step: int) -> Counter[tuple[int, ...]]:
-    rows = changes.where(f"_step <= {last_step}").collect()
-    return Counter((r["Step"], r["n"], r["_weight"], r["_step"]) for r in rows)
-
-
-def found(bootstrap: str, topic: str) -> Counter[tuple[int, ...]]:
-    rows: Counter[tuple[int, ...]] = Counter()
-    for record in committed_records(bootstrap, topic):
-        value = json.loads(record.value)
-        step = int(dict(record.headers)["lockstep-step"])
-        rows[(value["Step"], value["n"], value["_weight"], step)] += 1
-    return rows
 
 
 def test_published_twice_is_there_once(spark: SparkSession, broker: Any, incarnation: str) -> None:
@@ -88,7 +57,7 @@ def test_shards_by_tasks_and_in_several_transactions(
 ) -> None:
     topic = new_topic(broker.bootstrap, 3)
     out, changes = sink(broker.bootstrap, topic, shards="3"), outbox(spark, 6)
-    published = publish_kafka(spark, out, incarnation, changes, 0, 5, row_limit=70)
+    published = publish_kafka(spark, out, incarnation, changes, 0, 5, Publishing(row_limit=70))
     assert published == (5, 2250)
     assert found(broker.bootstrap, topic) == expected(changes, 5)
     markers = read_markers(sink_address(out, incarnation), range(3))
@@ -129,10 +98,10 @@ def test_a_task_that_fails_leaves_no_part_of_another(
     address = sink_address(out, incarnation)
     changes = outbox(spark, 2, rows=60_000)
     good = changes.where("_step = 0")
-    plan = kafka_sink._plan(address, out, 2, -1)
+    plan = opened(out, incarnation).plan
     written = messages(good, out, incarnation, 2, 2, {})
     counts = kafka_sink._counts(written, out)
-    works = {s: ShardWork(s, 2, plan.after[s], 0, counts[s]) for s in range(2)}
+    works = {s: ShardWork(s, 2, plan.after[s], 0, {0: counts[s][0].count}) for s in range(2)}
     # Shard 1 breaks in the middle of its rows, while shard 0 is slow and in the middle of its own.
     broken = written.selectExpr(
         "_shard",
@@ -148,7 +117,7 @@ def test_a_task_that_fails_leaves_no_part_of_another(
     done = read_markers(address, range(2))
     assert set(done.values()) <= {Marker(-1, 2), Marker(0, 2)}
     whole = found(broker.bootstrap, topic)
-    assert sum(whole.values()) in (0, sum(counts[0].values()))
+    assert sum(whole.values()) in (0, counts[0][0].count)
     assert publish_kafka(spark, out, incarnation, changes, 0, 0).marker == 0
     assert found(broker.bootstrap, topic) == expected(changes, 0)
 
@@ -162,10 +131,10 @@ def test_inputs_cut_short_commit_nothing(
     out = sink(broker.bootstrap, topic)
     address = sink_address(out, incarnation)
     changes = outbox(spark, 1)
-    plan = kafka_sink._plan(address, out, 1, -1)
+    plan = opened(out, incarnation).plan
     written = messages(changes, out, incarnation, 1, 1, {})
     works = {0: ShardWork(0, 1, plan.after[0], 0, {0: ROWS})}
-    with pytest.raises(Exception, match="expected 300 rows, saw 200"):
+    with pytest.raises(Exception, match="expected 300 rows, saw 200 and then the end"):
         kafka_sink._send_by_tasks(address, works, written.limit(200), 1000)
     assert found(broker.bootstrap, topic) == Counter()
     assert publish_kafka(spark, out, incarnation, changes, 0, 0) == (0, ROWS)
@@ -218,26 +187,6 @@ def test_another_number_of_shards(spark: SparkSession, broker: Any, incarnation:
     old.close()
 
 
-@pytest.mark.parametrize("shards", ["1", "2"])
-def test_expired_markers_are_found_in_the_topic(
-    spark: SparkSession, broker: Any, incarnation: str, shards: str
-) -> None:
-    topic = new_topic(broker.bootstrap, 3)
-    out, changes = sink(broker.bootstrap, topic, shards=shards), outbox(spark, 6)
-    publish_kafka(spark, out, incarnation, changes, 0, 1)
-    publish_kafka(spark, out, incarnation, changes, 2, 3)
-    other = sink(broker.bootstrap, topic)
-    publish_kafka(spark, other, f"{incarnation}x", outbox(spark, 1, rows=0), 0, 9)
-    address = sink_address(out, incarnation)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for gone in admin.delete_consumer_groups([address.group]).values():
-        gone.result(timeout=30)
-    assert read_markers(address, range(3)) == {}
-    # The store knows of steps 0..1 only: it was stopped between publishing 2..3 and recording it.
-    assert publish_kafka(spark, out, incarnation, changes, 2, 4).marker == 4
-    assert found(broker.bootstrap, topic) == expected(changes, 4)
-
-
 def test_a_marker_behind_the_store_is_refused(
     spark: SparkSession, broker: Any, incarnation: str
 ) -> None:
@@ -271,12 +220,12 @@ def test_upsert_writes_rows_and_tombstones(
 def test_debezium_says_before_and_after(spark: SparkSession, broker: Any, incarnation: str) -> None:
     topic = new_topic(broker.bootstrap)
     out = sink(broker.bootstrap, topic, format="debezium", key="Id")
-    publish_kafka(spark, out, incarnation, spark.sql(KEYED), 0, 3, {0: 5000, 1: 6000})
+    publish_kafka(spark, out, incarnation, spark.sql(KEYED), 0, 3, Publishing(divided(2)))
     values = [json.loads(r.value) for r in committed_records(broker.bootstrap, topic)]
     assert [(v["op"], v["before"], v["after"], v["ts_ms"]) for v in values] == [
-        ("c", None, {"Id": 1, "b": "x"}, 5000),
-        ("c", None, {"Id": 2, "b": None}, 5000),
-        ("u", {"Id": 1, "b": "x"}, {"Id": 1, "b": "y"}, 6000),
+        ("c", None, {"Id": 1, "b": "x"}, T0_MILLISECONDS),
+        ("c", None, {"Id": 2, "b": None}, T0_MILLISECONDS),
+        ("u", {"Id": 1, "b": "x"}, {"Id": 1, "b": "y"}, T0_MILLISECONDS + 1000),
         ("d", {"Id": 2, "b": None}, None, None),
     ]
     assert values[2]["source"] == {

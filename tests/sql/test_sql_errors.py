@@ -135,6 +135,10 @@ WRONG = {
     "OPTIONS (format 'upsert')",
     "sink_format": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka OPTIONS"
     " (topic 'k', 'kafka.bootstrap.servers' 'b', format 'csv')",
+    "sink_steps_topic": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka OPTIONS"
+    " (topic 'k', 'kafka.bootstrap.servers' 'b', steps_topic 'k')",
+    "sink_resume_after": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka OPTIONS"
+    " (topic 'k', 'kafka.bootstrap.servers' 'b', resume_after 'now')",
     "publishes_nothing": "CREATE TEMPORARY VIEW w AS SELECT a FROM t",
 }
 

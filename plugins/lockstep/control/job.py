@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lockstep.control.model import Interval
+from lockstep.control.model import Division, Interval
 from lockstep.sql.circuit import ProjectFiles
 
 __all__ = [
@@ -134,20 +134,25 @@ class IntervalResult:
 
 @dataclass(frozen=True)
 class SinkTarget:
-    """One sink to move: provider 'iceberg' (the view `name`) or 'kafka'."""
+    """One sink to move: provider 'iceberg' (the view `name`) or 'kafka'.
+
+    `was_intended`: a publish of steps from `first_step` on has begun before, and its end is not
+    recorded.
+    """
 
     name: str
     view: str
     provider: str
     first_step: int
     last_step: int
+    was_intended: bool = False
 
 
 @dataclass(frozen=True)
 class PublishJob:
     """Move sinks forward through the committed outbox, to `last_step` of a recorded version.
 
-    `step_times` are the steps' times in milliseconds since the epoch, where a Kafka sink may ask.
+    `divisions` are those of the steps, as far as they are kept, where a Kafka sink may ask.
     `session` is the newest attempt's.
     """
 
@@ -160,7 +165,7 @@ class PublishJob:
     files: ProjectFiles
     variables: Mapping[str, str] = field(hash=False)
     catalog: CatalogSettings
-    step_times: Mapping[int, int] = field(hash=False, default_factory=dict)
+    divisions: tuple[Division, ...] = ()
     session: str = ""
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lockstep.control.changes import IntendPublish, RecordPublished
 from lockstep.control.interval import Parts, Point, record, settle
 from lockstep.control.job import PublishJob, SinkTarget
+from lockstep.control.model import Division
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Published
 from lockstep.errors import StateDiverged
@@ -30,7 +29,14 @@ def publish(parts: Parts, progress: Progress) -> Published:
         )
         return Published({s.name: s.published_step for s in recorded.sinks}, {}, {})
     targets = tuple(
-        SinkTarget(sink.name, sink.view, sink.provider, sink.published_step + 1, version.last_step)
+        SinkTarget(
+            sink.name,
+            sink.view,
+            sink.provider,
+            sink.published_step + 1,
+            version.last_step,
+            was_intended=sink.intent is not None,
+        )
         for sink in recorded.sinks
         if sink.published_step < version.last_step and outbox_table(sink.view) in version.tables
     )
@@ -52,7 +58,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
         files=recorded.version_files,
         variables=parts.variables,
         catalog=parts.catalog,
-        step_times=_step_times(parts, targets),
+        divisions=_divisions(parts, targets),
         session=recorded.session,
     )
     result = parts.engine.publish(job, progress)
@@ -74,11 +80,10 @@ def publish(parts: Parts, progress: Progress) -> Published:
     return Published(result.markers, result.rows, result.seconds)
 
 
-def _step_times(parts: Parts, targets: tuple[SinkTarget, ...]) -> Mapping[int, int]:
-    """Only messages carry a step's time."""
+def _divisions(parts: Parts, targets: tuple[SinkTarget, ...]) -> tuple[Division, ...]:
+    """Only messages say when a step was, and from what."""
     wanted = [target for target in targets if target.provider == "kafka"]
     if not wanted:
-        return {}
+        return ()
     first, last = min(t.first_step for t in wanted), max(t.last_step for t in wanted)
-    divisions = parts.store.divisions(parts.pipeline, first, last)
-    return {division.step: round(division.time.timestamp() * 1000) for division in divisions}
+    return parts.store.divisions(parts.pipeline, first, last)

@@ -36,7 +36,7 @@ from lockstep.sql.reading.statements import (
     refuse_underscore,
 )
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.sources.options import BROKER, check_known, need
+from lockstep.sql.sources.options import BROKER, check_known, need, wrong
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.source_options import checked_source
 from lockstep.sql.sources.table_options import check_not_own, checked_table
@@ -44,7 +44,7 @@ from lockstep.sql.sources.watermarks import watermark_of
 
 __all__ = ["Views", "check_names", "parse_project", "qualifiers_of", "read_project_files"]
 
-_SINK_OPTIONS = ("topic", "format", "key", "shards")
+_SINK_OPTIONS = ("topic", "format", "key", "shards", "steps_topic", "resume_after")
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
 
 
@@ -84,6 +84,7 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     )
     for sink in project.sinks:
         _check_sink(sink, project.views)
+        _check_steps(sink, project.sinks)
     for source in project.sources:
         check_not_own(source, project)
     if not any(view.published and not view.audit for view in project.views):
@@ -183,6 +184,14 @@ def _check_sink(sink: SinkTable, views: tuple[View, ...]) -> None:
             expected=f"one of {', '.join(_SINK_FORMATS)}",
             found=found,
         )
+
+
+def _check_steps(sink: SinkTable, sinks: tuple[SinkTable, ...]) -> None:
+    topic, resume_after = sink.options.get("steps_topic"), sink.options.get("resume_after", "0")
+    if topic is not None and topic in {"", *(one.options.get("topic") for one in sinks)}:
+        raise wrong(sink, "steps_topic", "a topic to which no sink writes rows")
+    if resume_after != "-1" and not resume_after.isdecimal():
+        raise wrong(sink, "resume_after", "the number of a step, or -1 for none")
 
 
 class Views(Mapping[str, Lowered]):

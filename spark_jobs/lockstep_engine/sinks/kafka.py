@@ -7,8 +7,8 @@ found out from the markers, never from an exit code or a time-out; to be fenced 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,37 +17,35 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import Division
+from lockstep.control.ports import Progress
 from lockstep.errors import AttemptLost, WrongUse
 from lockstep.sql.circuit import SinkTable
 from lockstep_engine.deltas import STEP
-from lockstep_engine.sinks.kafka_link import (
-    SinkAddress,
-    TransactionLink,
-    partition_count,
-    read_markers,
-)
+from lockstep_engine.sinks.kafka_link import SinkAddress, linked, read_markers
 from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, messages
+from lockstep_engine.sinks.kafka_opening import (
+    OpenedSink,
+    SinkOpening,
+    sink_address,
+    steps_address,
+)
 from lockstep_engine.sinks.kafka_plan import (
     FencedError,
-    Marker,
     Message,
     ShardWork,
-    SinkPlan,
-    plan_shards,
+    check_part,
     send_shard,
 )
-from lockstep_engine.sinks.kafka_tail import tail_markers
+from lockstep_engine.sinks.kafka_steps import step_messages
 
-__all__ = ["KafkaPublished", "fence", "publish_kafka", "sink_address"]
+__all__ = ["KafkaPublished", "Publishing", "publish_kafka"]
 
 ROWS_PER_TRANSACTION = 500_000
 ROWS_FROM_DRIVER = 20_000
 """Up to so many rows the driver sends by itself: a Spark job and a second fence cost a second."""
 
 TRIES = 3
-
-_Counts = Mapping[int, Mapping[int, int]]
 
 
 class KafkaPublished(NamedTuple):
@@ -57,6 +55,36 @@ class KafkaPublished(NamedTuple):
     rows: int
 
 
+@dataclass(frozen=True)
+class StepRows:
+    """What a step has in a shard: how many messages, and the sum of their hashes, as hex digits."""
+
+    count: int
+    digest: str
+
+
+_Counts = Mapping[int, Mapping[int, StepRows]]
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What a publish may know beside the rows.
+
+    `divisions` are those of the steps, as far as they are kept. `was_intended`: an earlier publish has
+    recorded the intent to publish after what is recorded as published, so some of it may be out.
+    """
+
+    divisions: tuple[Division, ...] = ()
+    was_intended: bool = False
+    row_limit: int = ROWS_PER_TRANSACTION
+    progress: Progress = lambda _: None
+
+    @property
+    def step_times(self) -> Mapping[int, int]:
+        """Milliseconds since the epoch by step."""
+        return {one.step: round(one.time.timestamp() * 1000) for one in self.divisions}
+
+
 def publish_kafka(
     spark: SparkSession,
     sink: SinkTable,
@@ -64,25 +92,23 @@ def publish_kafka(
     changes: DataFrame,
     first_step: int,
     last_step: int,
-    step_times: Mapping[int, int] | None = None,
-    row_limit: int = ROWS_PER_TRANSACTION,
+    publishing: Publishing | None = None,
 ) -> KafkaPublished:
     """Move a sink to `last_step`. Twice is harmless; so is another publish at the same time.
 
     `changes`: rows of the committed outbox (the view's columns as written, `_weight`, `_step`), at
     least those of first_step..last_step. Steps before `first_step` are known to be published.
-    `step_times`: milliseconds since the epoch by step, for 'debezium'. Raises WrongUse for options,
-    a missing topic or a key that is not unique, StateDiverged where the markers contradict the
-    store, Unreachable, AttemptLost where others keep taking over.
+    Raises WrongUse for options, a missing topic or a key that is not unique, StateDiverged where the
+    markers contradict the store or cannot be found again, Unreachable, AttemptLost where others keep
+    taking over.
     """
     del spark  # The frame knows its session.
-    address = sink_address(sink, incarnation)
+    about = publishing or Publishing()
+    opening = SinkOpening(sink, first_step - 1, last_step, about.was_intended, about.progress)
     taken_over = ""
     for _ in range(TRIES):
         try:
-            return _publish(
-                address, sink, changes, first_step, last_step, step_times or {}, row_limit
-            )
+            return _publish(opening, incarnation, changes, about)
         except FencedError as error:
             taken_over = str(error)
     raise AttemptLost(
@@ -92,106 +118,84 @@ def publish_kafka(
     )
 
 
-def sink_address(sink: SinkTable, incarnation: str) -> SinkAddress:
-    """Where a sink writes. Raises WrongUse for connection options that do not fit."""
-    connection = KafkaConnection.from_options(sink.options, f"sink {sink.name}")
-    return SinkAddress(connection.librdkafka(), sink.options["topic"], incarnation, sink.name)
-
-
-def fence(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marker]:
-    """End the transactions of whoever publishes under these shards' ids now; their markers then."""
-    found: dict[int, Marker] = {}
-    for shard in shards:
-        with _link(address, shard, 0) as link:
-            marker = link.open()
-        if marker is not None:
-            found[shard] = marker
-    return found
-
-
 def _publish(
-    address: SinkAddress,
-    sink: SinkTable,
-    changes: DataFrame,
-    first_step: int,
-    last_step: int,
-    step_times: Mapping[int, int],
-    row_limit: int,
+    opening: SinkOpening, incarnation: str, changes: DataFrame, about: Publishing
 ) -> KafkaPublished:
-    partitions = partition_count(address)
-    plan = _plan(address, sink, partitions, first_step - 1)
-    from_step = min(plan.after.values())
+    sink, last_step = opening.sink, opening.last_step
+    opened = opening.open(sink_address(sink, incarnation))
+    side = steps_address(sink, incarnation)
+    steps = None if side is None else opening.open(side, shards=1)
+    from_step = opened.after if steps is None else min(opened.after, steps.after)
     if from_step >= last_step:
         return KafkaPublished(from_step, 0)
     written = messages(
         changes.where((F.col(STEP) > from_step) & (F.col(STEP) <= last_step)),
         sink,
-        address.incarnation,
-        plan.shards,
-        partitions,
-        step_times,
+        incarnation,
+        opened.plan.shards,
+        opened.partitions,
+        about.step_times,
     ).persist()
     try:
         counts = _counts(written, sink)
-        works = [
-            ShardWork(shard, plan.shards, plan.after[shard], last_step, counts.get(shard, {}))
-            for shard in range(plan.shards)
-            if plan.after[shard] < last_step
-        ]
-        rows = _send(address, works, written, row_limit)
+        works = _works(opened, sink.name, counts, last_step)
+        rows = _send(opened.address, works, written, about.row_limit)
     finally:
         written.unpersist()
-    markers = read_markers(address, range(plan.shards))
-    reached = min(markers[shard].step if shard in markers else -1 for shard in range(plan.shards))
+    shards = range(opened.plan.shards)
+    markers = read_markers(opened.address, shards)
+    reached = min(markers[shard].step if shard in markers else -1 for shard in shards)
+    if steps is not None and reached >= last_step:
+        reached = _say_steps(steps, sink, counts, last_step, about)
     return KafkaPublished(reached, rows)
 
 
-def _plan(address: SinkAddress, sink: SinkTable, partitions: int, published: int) -> SinkPlan:
-    """Fence every shard that may be at work, read the markers, and stamp a new number of shards.
-
-    The first publish stamps as well, so that whoever comes next knows which shards there were.
-    """
-    wanted = _wanted_shards(sink, partitions)
-    before = read_markers(address, range(partitions))
-    ids = set(range(wanted)) | {shard for shard in before if shard < _most_shards(before)}
-    recorded = {**before, **fence(address, sorted(ids))}
-    # Markers expire after offsets.retention.minutes without a publish: the topic itself then decides.
-    expired = not recorded and published >= 0
-    markers = tail_markers(address, partitions, published) if expired else recorded
-    plan = plan_shards(markers, wanted, published, sink.name)
-    for shard, step in plan.stamp.items():
-        with _link(address, shard, plan.shards) as link:
-            found = link.open()
-            if found != recorded.get(shard):
-                raise FencedError(f"{FencedError.TEXT} shard {shard}: found {found}")
-            link.begin()
-            link.commit(Marker(step, plan.shards))
-    return plan
+def _works(opened: OpenedSink, sink: str, counts: _Counts, last_step: int) -> list[ShardWork]:
+    """What is to be done for each shard that is not there yet. Raises StateDiverged where a part of a
+    step is there that has other rows now."""
+    works = []
+    for shard, after in sorted(opened.plan.after.items()):
+        if after < last_step:
+            found = counts.get(shard, {})
+            rows = {step: one.count for step, one in found.items()}
+            digests = {step: one.digest for step, one in found.items()}
+            works.append(ShardWork(shard, opened.plan.shards, after, last_step, rows, digests))
+            check_part(works[-1], opened.markers[shard], sink)
+    return works
 
 
-def _most_shards(markers: Mapping[int, Marker]) -> int:
-    return max((marker.shards for marker in markers.values()), default=0)
-
-
-def _wanted_shards(sink: SinkTable, partitions: int) -> int:
-    text = sink.options.get("shards", "1")
-    if text.isdecimal() and 1 <= int(text) <= partitions:
-        return int(text)
-    raise WrongUse(
-        f"sink {sink.name} has an option 'shards' that cannot be used",
-        expected=f"a number from 1 to {partitions}, the partitions of topic {sink.options['topic']}",
-        found=text,
-        next_step=f"correct it at {sink.position} and deploy again",
-    )
+def _say_steps(
+    steps: OpenedSink, sink: SinkTable, counts: _Counts, last_step: int, about: Publishing
+) -> int:
+    """Say on the side topic that all steps up to `last_step` are complete; the step said last."""
+    rows: Counter[int] = Counter()
+    for of_shard in counts.values():
+        rows.update({step: found.count for step, found in of_shard.items()})
+    after = steps.after
+    divisions = {one.step: one for one in about.divisions}
+    said = step_messages(steps.address, sink.name, after, last_step, rows, divisions)
+    records = dict.fromkeys(range(after + 1, last_step + 1), 1)
+    with linked(steps.address, 0, 1) as link:
+        send_shard(ShardWork(0, 1, after, last_step, records), said, link, about.row_limit)
+    return last_step
 
 
 def _counts(written: DataFrame, sink: SinkTable) -> _Counts:
     """Messages by shard and step, which every transaction is held to."""
-    counted = written.groupBy("_shard", STEP).agg(
-        F.count("*").alias("rows"), F.max(F.expr("IF(_twice, _key, NULL)")).alias("twice")
+    half = (1 << 32) - 1
+    counted = (
+        written.withColumn("_hash", F.xxhash64("_key", "_value"))
+        .groupBy("_shard", STEP)
+        .agg(
+            F.count("*").alias("rows"),
+            F.max(F.expr("IF(_twice, _key, NULL)")).alias("twice"),
+            # Halves, of which 2^31 can be added: a sum of hashes is not within a bigint.
+            F.sum(F.expr("shiftrightunsigned(_hash, 32)")).alias("high"),
+            F.sum(F.expr(f"_hash & {half}L")).alias("low"),
+        )
     )
-    counts: dict[int, dict[int, int]] = {}
-    for shard, step, rows, twice in counted.collect():
+    counts: dict[int, dict[int, StepRows]] = {}
+    for shard, step, rows, twice, high, low in counted.collect():
         if twice is not None:
             raise WrongUse(
                 f"sink {sink.name}: 'key' does not tell the rows of view {sink.view} apart",
@@ -199,7 +203,7 @@ def _counts(written: DataFrame, sink: SinkTable) -> _Counts:
                 found=f"several rows with key {twice} in step {step}",
                 next_step="name more columns in 'key', or use 'format' = 'changelog'",
             )
-        counts.setdefault(shard, {})[step] = rows
+        counts.setdefault(shard, {})[step] = StepRows(rows, f"{(high << 32) + low:x}")
     return counts
 
 
@@ -219,7 +223,7 @@ def _send_from_here(
 ) -> int:
     batches = [] if ordered is None else ordered.to_batches()
     rows = (message for shard, message in _messages(batches) if shard == work.shard)
-    with _link(address, work.shard, work.shards) as link:
+    with linked(address, work.shard, work.shards) as link:
         return send_shard(work, rows, link, row_limit)
 
 
@@ -259,7 +263,7 @@ class _ShardTask:
             return
         shard = first[0]
         work = self.works[shard]
-        with _link(self.address, shard, work.shards) as link:
+        with linked(self.address, shard, work.shards) as link:
             sent = send_shard(work, _of_shard(shard, first[1], rows), link, self.row_limit)
         yield pa.record_batch({"shard": pa.array([shard], pa.int32()), "rows": pa.array([sent])})
 
@@ -284,12 +288,3 @@ def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Message]
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
-
-
-@contextmanager
-def _link(address: SinkAddress, shard: int, shards: int) -> Iterator[TransactionLink]:
-    link = TransactionLink(address, shard, shards)
-    try:
-        yield link
-    finally:
-        link.close()

@@ -2,13 +2,14 @@
 
 Imported at the workers too: nothing of Spark here. The marker of shard n is the committed offset of
 the group `lockstep.<incarnation>.<sink>` on partition n of the topic: its offset is the step, its
-metadata the step and the number of shards.
+metadata the step and the number of shards, and how much of the next step is there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,12 +25,14 @@ from confluent_kafka.admin import AdminClient
 from lockstep.errors import Unreachable, WrongUse
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message
 
-__all__ = ["SinkAddress", "TransactionLink", "partition_count", "read_markers"]
+__all__ = ["SinkAddress", "TransactionLink", "linked", "partition_count", "read_markers"]
 
 ANSWER_SECONDS = 15.0
 COMMIT_SECONDS = 60.0
 UNSTABLE_SECONDS = 30.0
 TRANSACTION_TIMEOUT_MILLISECONDS = 300_000
+TRANSACTION_SECONDS = 60.0
+"""After so long a transaction is ended and another begun: well before the broker would abort it."""
 NO_OFFSET = -1001
 
 PRODUCER_SETTINGS: Mapping[str, object] = {
@@ -75,9 +78,20 @@ class SinkAddress:
         """The group that holds the markers."""
         return f"lockstep.{self.incarnation}.{self.sink}"
 
+    @property
+    def transactional_id_prefix(self) -> str:
+        """What the ids of all shards, and no others, begin with, before a number."""
+        return f"lockstep/{self.incarnation}/{self.sink}/"
+
     def transactional_id(self, shard: int) -> str:
         """The id under which a shard's transactions are fenced."""
-        return f"lockstep/{self.incarnation}/{self.sink}/{shard}"
+        return f"{self.transactional_id_prefix}{shard}"
+
+    def shard_of(self, transactional_id: str) -> int | None:
+        """The shard whose id this is; None for an id of others."""
+        shard = transactional_id.removeprefix(self.transactional_id_prefix)
+        is_own = shard != transactional_id and shard.isdecimal()
+        return int(shard) if is_own else None
 
 
 class TransactionLink:
@@ -93,6 +107,7 @@ class TransactionLink:
             ("lockstep-sink", f"{address.sink}/{shard}/{shards}".encode()),
         )
         self._headers: dict[int, list[tuple[str, bytes]]] = {}
+        self._began = 0.0
 
     def open(self) -> Marker | None:
         """Whoever has this shard's id is fenced and its transaction aborted; then the marker is
@@ -103,8 +118,9 @@ class TransactionLink:
     def begin(self) -> None:
         """Start a transaction."""
         self._asked(self._producer.begin_transaction)
+        self._began = time.monotonic()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> bool:
         """Hand a message to the client, which sends it in the background."""
         headers = self._headers.get(message.step)
         if headers is None:
@@ -120,7 +136,7 @@ class TransactionLink:
                     partition=message.partition,
                     headers=headers,
                 )
-                return
+                return time.monotonic() - self._began > TRANSACTION_SECONDS
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
@@ -160,6 +176,16 @@ class TransactionLink:
             return question()
         except KafkaException as error:
             raise _translated(error, self._address) from error
+
+
+@contextmanager
+def linked(address: SinkAddress, shard: int, shards: int) -> Iterator[TransactionLink]:
+    """The producer of a shard, closed at the end."""
+    link = TransactionLink(address, shard, shards)
+    try:
+        yield link
+    finally:
+        link.close()
 
 
 def partition_count(address: SinkAddress) -> int:

@@ -1,9 +1,13 @@
 """What a publish to Kafka has to do, decided from markers and counts alone: pure.
 
 The law: every row of the outbox up to a shard's marker is in the topic once, and no other row of
-that shard is. Rows and marker move in one transaction; a transaction ends with a step; it is
-committed only if it holds as many rows as the outbox says, because in a job that fails the other
-tasks' inputs end early without an error.
+that shard is. Rows and marker move in one transaction. A step is said to be there only if as many of
+its rows have gone out as the outbox says, because in a job that fails the other tasks' inputs end
+early without an error.
+
+Rows of a step have one order, so a step too long for one transaction can be cut anywhere: the marker
+then says how many rows of the next step are there, and the digest of all of them, so that what goes
+on later is the same step.
 
 The number of shards stands in each marker. It can change only between two publishes, when all
 markers are equal: every id, old and new, then stamps its marker with the new number before a row
@@ -14,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from lockstep.errors import StateDiverged
@@ -27,19 +32,31 @@ __all__ = [
     "ShardLink",
     "ShardWork",
     "SinkPlan",
-    "Transaction",
-    "cut_transactions",
+    "check_part",
+    "lost_shards",
+    "marker_after",
+    "markers_from_tail",
     "plan_shards",
+    "rows_of_next_transaction",
     "send_shard",
 ]
+
+_METADATA = re.compile(r"step=(-1|\d+) shards=(\d+)(?: rows=(\d+) digest=([0-9a-f]*))?")
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The last step that a shard has published (-1: none), and the number of shards at that time."""
+    """How far a shard is: all steps up to `step` (-1: none), and the first `rows` rows of the next
+    one. `shards` is the number of shards at that time.
+
+    `digest` is that of all rows which the next step has in this shard; '' where `rows` is 0, or where
+    it was read from the topic, which does not say.
+    """
 
     step: int
     shards: int
+    rows: int = 0
+    digest: str = ""
 
     @property
     def offset(self) -> int:
@@ -49,16 +66,19 @@ class Marker:
     @property
     def metadata(self) -> str:
         """As it stands beside the offset."""
-        return f"step={self.step} shards={self.shards}"
+        part = f" rows={self.rows} digest={self.digest}" if self.rows else ""
+        return f"step={self.step} shards={self.shards}{part}"
 
     @staticmethod
     def read(offset: int, metadata: str | None) -> Marker:
         """Raises ValueError where offset and metadata are not ours."""
-        found = re.fullmatch(r"step=(-1|\d+) shards=(\d+)", metadata or "")
-        marker = Marker(int(found[1]), int(found[2])) if found else None
-        if marker is None or marker.offset != offset:
-            raise ValueError(f"offset {offset} with metadata {metadata!r} is no marker of a sink")
-        return marker
+        found = _METADATA.fullmatch(metadata or "")
+        if found is not None:
+            step, shards, rows, digest = found.groups()
+            marker = Marker(int(step), int(shards), int(rows or 0), digest or "")
+            if marker.offset == offset:
+                return marker
+        raise ValueError(f"offset {offset} with metadata {metadata!r} is no marker of a sink")
 
 
 @dataclass(frozen=True)
@@ -72,23 +92,21 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Transaction:
-    """The rows of the steps up to `last_step` that no transaction before it holds."""
-
-    last_step: int
-    rows: int
-
-
-@dataclass(frozen=True)
 class ShardWork:
-    """What one shard's task does: from after step `after` to `last_step`; `rows` by step, those
-    steps left out that have none. `shards` must stand in the marker, if there is one."""
+    """What one shard's task does: from after step `after` to `last_step`; `rows` and `digests` by
+    step, those steps left out that have no rows. `shards` must stand in the marker."""
 
     shard: int
     shards: int
     after: int
     last_step: int
     rows: Mapping[int, int]
+    digests: Mapping[int, str] = field(default_factory=dict)
+
+    def left(self, marker: Marker) -> Iterator[tuple[int, int]]:
+        """Steps with rows after the marker, in order, and how many of these rows are not there."""
+        for step in sorted(step for step in self.rows if marker.step < step <= self.last_step):
+            yield step, self.rows[step] - (marker.rows if step == marker.step + 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -110,7 +128,9 @@ class ShardLink(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, message: Message) -> None: ...
+    def send(self, message: Message) -> bool:
+        """Whether the transaction has lasted long, and should end with this message."""
+        ...
 
     def abort(self) -> None: ...
 
@@ -136,8 +156,8 @@ def plan_shards(
 
     A shard without a marker stands at `published`; the first publish stamps them all. The marker of
     shard 0 is stamped last, so its number of shards is the one that holds; markers beyond it belong
-    to retired shards. While the steps differ, a publish was interrupted: it is ended with the number
-    of shards that it had.
+    to retired shards. While the steps differ, or one of them is there in part, a publish was
+    interrupted: it is ended with the number of shards that it had.
     Raises StateDiverged where a marker is behind what the store says, FencedError where markers are
     not of one moment: each is read once its own shard is fenced, and a stamp must not move one back.
     """
@@ -149,9 +169,14 @@ def plan_shards(
     behind = {shard: step for shard, step in after.items() if step < published}
     if behind:
         raise _diverged(sink, f"every shard at step {published} or beyond", f"shards at {behind}")
-    if len(set(after.values())) > 1:
+    in_parts = any(marker.rows for shard, marker in markers.items() if shard < shards)
+    if in_parts or len(set(after.values())) > 1:
         # A publish that wanted another number, and lost to this one, may have stamped some shards.
-        strays = {s: after[s] for s in after if s in markers and markers[s].shards != shards}
+        strays = {
+            shard: step
+            for shard, step in after.items()
+            if shard not in markers or (markers[shard].shards != shards and not markers[shard].rows)
+        }
         return SinkPlan(shards, after, _zero_last(strays))
     step = after[0]
     stamp = {
@@ -171,69 +196,155 @@ def _shards_in_force(markers: Mapping[int, Marker], sink: str) -> int:
     if 0 in markers:
         return markers[0].shards
     counts = {marker.shards for marker in markers.values()}
-    if len(counts) > 1:
+    # Two numbers: it was being changed, which is done where all shards are equal.
+    if len(counts) > 1 and len({(marker.step, marker.rows) for marker in markers.values()}) > 1:
         raise _diverged(sink, "a marker of shard 0", f"{dict(markers)}")
-    return counts.pop()
+    return max(counts)
 
 
 def _zero_last(stamp: Mapping[int, int]) -> dict[int, int]:
     return {shard: stamp[shard] for shard in sorted(stamp, reverse=True)}
 
 
-def cut_transactions(
-    rows: Mapping[int, int], after: int, last_step: int, row_limit: int
-) -> tuple[Transaction, ...]:
-    """Steps after `after` to `last_step` as transactions of at most `row_limit` rows each, unless a
-    single step has more. Never empty where there are steps: the last one moves the marker."""
-    if after >= last_step:
-        return ()
-    cuts: list[Transaction] = []
-    held, held_to = 0, after
-    for step in sorted(step for step in rows if after < step <= last_step):
-        if held and held + rows[step] > row_limit:
-            cuts.append(Transaction(held_to, held))
-            held = 0
-        held, held_to = held + rows[step], step
-    return (*cuts, Transaction(last_step, held))
+# ── markers that are lost ───────────────────────────────────────────────────────────────────────
+
+
+def lost_shards(markers: Mapping[int, Marker], sink: str) -> tuple[int, frozenset[int]]:
+    """The number of shards in force, 0 where no marker is left to say it, and which of them have no
+    marker. Kafka forgets each by itself, `offsets.retention.minutes` after its last commit."""
+    shards = _shards_in_force(markers, sink) if markers else 0
+    return shards, frozenset(range(shards)) - frozenset(markers)
+
+
+def markers_from_tail(
+    tail: Mapping[tuple[int, int, int], int], shards: int, published: int
+) -> dict[int, Marker]:
+    """The markers as the end of the topic tells them.
+
+    `tail`: by (shard, number of shards, step) how many records of steps after `published` are in the
+    topic, all of them. `shards` is the number in force, 0 where nothing else tells it; then that of
+    the newest step is, and there are no markers without any record. Records of a shard stand in order
+    of steps, so those before its newest are whole; of the newest the count is how far it is. Records of
+    another number of shards are whole steps, as that number changes only where all shards are equal.
+    """
+    if not shards and tail:
+        _, shards, _ = max(tail, key=lambda record: record[2])
+    base = max([published, *(step for _, number, step in tail if number != shards)])
+    found: dict[int, Marker] = {}
+    for shard in range(shards):
+        steps = [step for one, number, step in tail if (one, number) == (shard, shards)]
+        newest = max(steps, default=base)
+        found[shard] = (
+            Marker(newest - 1, shards, tail[shard, shards, newest])
+            if newest > base
+            else Marker(base, shards)
+        )
+    return found
+
+
+# ── sending ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_next_transaction(work: ShardWork, at: Marker, row_limit: int) -> int:
+    """Whole steps, as many as fit; `row_limit` rows of a step that has more by itself."""
+    held = 0
+    for _, left in work.left(at):
+        if held + left > row_limit:
+            return held or row_limit
+        held += left
+    return held
+
+
+def marker_after(work: ShardWork, at: Marker, rows: int) -> Marker:
+    """Where a shard is that stood `at` a marker and has sent so many rows more."""
+    for step, left in work.left(at):
+        if rows < left:
+            done = work.rows[step] - left + rows
+            return Marker(step - 1, work.shards, done, work.digests.get(step, "") if done else "")
+        rows -= left
+    return Marker(work.last_step, work.shards)
+
+
+def check_part(work: ShardWork, marker: Marker, sink: str) -> None:
+    """Raise StateDiverged where the step of which a part is there has other rows now."""
+    step = marker.step + 1
+    rows, digest = work.rows.get(step, 0), work.digests.get(step, "")
+    if not marker.rows or step > work.last_step:
+        return
+    if marker.rows > rows or (marker.digest and marker.digest != digest):
+        raise _diverged(
+            sink,
+            f"step {step}, of which {marker.rows} rows of shard {work.shard} are in the topic, with "
+            f"digest {marker.digest or 'unknown'}",
+            f"{rows} rows with digest {digest}",
+        )
 
 
 def send_shard(
     work: ShardWork, messages: Iterator[Message], link: ShardLink, row_limit: int
 ) -> int:
-    """Publish a shard's messages, which come in order of steps; returns how many were sent.
+    """Publish a shard's messages, which come in the order of steps and, within one, always in the
+    same; returns how many were sent.
 
     What the marker says is done is passed over. Raises IncompleteRowsError where the messages are
-    not as many as expected, with nothing of that transaction published, and FencedError where the
-    marker is none that this work was planned from.
+    not as many as expected, with nothing of that transaction published, FencedError where the marker
+    is none that this work was planned from, StateDiverged where it speaks of other rows.
     """
-    marker = link.open()
-    after = work.after if marker is None else marker.step
-    if after < work.after or (marker is not None and marker.shards != work.shards):
+    at = link.open()
+    if at is None or at.step < work.after or at.shards != work.shards:
         raise FencedError(
             f"{FencedError.TEXT} shard {work.shard}: planned from step {work.after} with "
-            f"{work.shards} shards, found {marker}"
+            f"{work.shards} shards, found {at}"
         )
+    check_part(work, at, f"shard {work.shard}")
+    pending = _after(at, messages)
     sent = 0
-    pending = next(messages, None)
-    while pending is not None and pending.step <= after:
-        pending = next(messages, None)
-    for transaction in cut_transactions(work.rows, after, work.last_step, row_limit):
+    while at.step < work.last_step:
         link.begin()
-        count = 0
-        while pending is not None and pending.step <= transaction.last_step:
-            link.send(pending)
-            count += 1
-            pending = next(messages, None)
-        is_last = transaction.last_step == work.last_step
-        if count != transaction.rows or (is_last and pending is not None):
+        rows = rows_of_next_transaction(work, at, row_limit)
+        count = _send_rows(work, at, rows, pending, link)
+        at = marker_after(work, at, count)
+        if at.step == work.last_step and next(pending, None) is not None:
             link.abort()
-            raise IncompleteRowsError(
-                f"shard {work.shard}, up to step {transaction.last_step}: expected "
-                f"{transaction.rows} rows, saw {count}; nothing of them was published"
-            )
-        link.commit(Marker(transaction.last_step, work.shards))
+            raise _incomplete(work, at.step, f"{count} rows", "more")
+        link.commit(at)
         sent += count
     return sent
+
+
+def _send_rows(
+    work: ShardWork, at: Marker, rows: int, pending: Iterator[Message], link: ShardLink
+) -> int:
+    """Send `rows` rows, or fewer where that takes long; how many were sent."""
+    expected = (step for step, left in work.left(at) for _ in range(left))
+    count = 0
+    for step in islice(expected, rows):
+        message = next(pending, None)
+        if message is None or message.step != step:
+            link.abort()
+            saw = "the end" if message is None else f"one of step {message.step}"
+            raise _incomplete(work, step, f"{rows} rows", f"{count} and then {saw}")
+        count += 1
+        if link.send(message):
+            break
+    return count
+
+
+def _after(marker: Marker, messages: Iterator[Message]) -> Iterator[Message]:
+    """The messages that are not published yet."""
+    passed = 0
+    for message in messages:
+        if message.step == marker.step + 1 and passed < marker.rows:
+            passed += 1
+        elif message.step > marker.step:
+            yield message
+
+
+def _incomplete(work: ShardWork, step: int, expected: str, saw: str) -> IncompleteRowsError:
+    return IncompleteRowsError(
+        f"shard {work.shard}, up to step {step}: expected {expected}, saw {saw}; nothing of this "
+        "transaction was published"
+    )
 
 
 def _diverged(sink: str, expected: str, found: str) -> StateDiverged:

@@ -1,31 +1,41 @@
-"""What a sink's topic itself says is published, for when the markers have expired.
+"""What a sink's topic itself says is published, for when markers have expired.
 
 Each record names its step, incarnation, sink, shard and number of shards. Records of a shard stand
-in order of steps, and a shard's records of a step came with those of all steps before it, so the
-newest record of a shard beyond what the store knows is as good as a marker.
+in order of steps, so those of the steps that the store does not know to be published, counted, tell
+how far each shard is: if they are all still there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from lockstep.errors import Unreachable
 from lockstep_engine.sinks.kafka_link import ANSWER_SECONDS, SinkAddress
-from lockstep_engine.sinks.kafka_plan import Marker
 
-__all__ = ["own_step", "tail_markers"]
+__all__ = ["Tail", "own_step", "read_tail"]
 
 CHUNK_RECORDS = 5_000
 
 
-def tail_markers(address: SinkAddress, partitions: int, published: int) -> dict[int, Marker]:
-    """Markers of shards that have records of steps after `published`, read from the topic's end.
+@dataclass(frozen=True)
+class Tail:
+    """By (shard, number of shards, step), the records of steps after the published one.
 
-    Reads each partition backwards in chunks until a record of this sink at or before `published`,
-    or the partition's beginning. Raises Unreachable.
+    `doubt` says why some may be missing, '' where none can be.
     """
+
+    records: Mapping[tuple[int, int, int], int]
+    doubt: str
+
+
+def read_tail(address: SinkAddress, partitions: int, published: int) -> Tail:
+    """Read each partition backwards in chunks, until a record of this sink at or before `published`,
+    or the partition's beginning. Raises Unreachable."""
     consumer = Consumer(
         {
             **address.connection,
@@ -36,10 +46,15 @@ def tail_markers(address: SinkAddress, partitions: int, published: int) -> dict[
             "log_level": 2,
         }
     )
-    found: dict[int, Marker] = {}
+    found: Counter[tuple[int, int, int]] = Counter()
     try:
+        doubt = ""
+        if _is_compacted(address):
+            doubt = "the topic is compacted"
         for partition in range(partitions):
-            _read_back(consumer, address, partition, published, found)
+            is_whole = _read_back(consumer, address, partition, published, found)
+            if not is_whole and not doubt:
+                doubt = f"records at the beginning of partition {partition} are gone"
     except KafkaException as error:
         raise Unreachable(
             f"sink {address.sink}: the end of topic {address.topic} could not be read",
@@ -48,17 +63,24 @@ def tail_markers(address: SinkAddress, partitions: int, published: int) -> dict[
         ) from error
     finally:
         consumer.close()
-    return found
+    return Tail(found, doubt)
 
 
 def own_step(headers: Mapping[str, bytes], address: SinkAddress) -> tuple[int, int, int] | None:
-    """Shard, step and number of shards of a record of this sink; None for others' records."""
+    """Shard, number of shards and step of a record of this sink; None for others' records."""
     if headers.get("lockstep-incarnation") != address.incarnation.encode():
         return None
     sink, shard, shards = headers["lockstep-sink"].decode().rsplit("/", 2)
     if sink != address.sink:
         return None
-    return int(shard), int(headers["lockstep-step"]), int(shards)
+    return int(shard), int(shards), int(headers["lockstep-step"])
+
+
+def _is_compacted(address: SinkAddress) -> bool:
+    topic = ConfigResource(ConfigResource.Type.TOPIC, address.topic)
+    admin = AdminClient({**address.connection, "log_level": 2})
+    (asked,) = admin.describe_configs([topic]).values()
+    return "compact" in asked.result(ANSWER_SECONDS)["cleanup.policy"].value
 
 
 def _read_back(
@@ -66,8 +88,9 @@ def _read_back(
     address: SinkAddress,
     partition: int,
     published: int,
-    found: dict[int, Marker],
-) -> None:
+    found: Counter[tuple[int, int, int]],
+) -> bool:
+    """Add what the partition has; whether nothing of it can be gone."""
     place = TopicPartition(address.topic, partition)
     first, end = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
     while end > first:
@@ -75,16 +98,14 @@ def _read_back(
         reached_known = False
         for headers in _headers_between(consumer, place, start, end):
             own = own_step(headers, address)
-            if own is None:
-                continue
-            shard, step, shards = own
-            if step <= published:
+            if own is not None and own[-1] > published:
+                found[own] += 1
+            elif own is not None:
                 reached_known = True
-            elif shard not in found or found[shard].step < step:
-                found[shard] = Marker(step, shards)
         if reached_known:
-            return
+            return True
         end = start
+    return bool(first == 0)
 
 
 def _headers_between(

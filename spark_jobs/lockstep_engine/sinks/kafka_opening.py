@@ -1,0 +1,275 @@
+"""Opening a sink: whoever is at work on it is fenced, then its markers say how far it is.
+
+Where markers are lost, the store knows that all up to the recorded step is published. Whether more
+is, matters only where an earlier publish has recorded its intent and not its end: then the topic
+itself decides, and where it cannot, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.ports import Progress
+from lockstep.errors import Retry, StateDiverged, Unreachable, WrongUse
+from lockstep.sql.circuit import SinkTable
+from lockstep_engine.open_transactions import (
+    OpenTransaction,
+    abort_transaction,
+    open_transactions,
+)
+from lockstep_engine.sinks.kafka_link import (
+    ANSWER_SECONDS,
+    SinkAddress,
+    linked,
+    partition_count,
+    read_markers,
+)
+from lockstep_engine.sinks.kafka_plan import (
+    FencedError,
+    Marker,
+    SinkPlan,
+    lost_shards,
+    markers_from_tail,
+    plan_shards,
+)
+from lockstep_engine.sinks.kafka_tail import read_tail
+
+__all__ = ["OpenedSink", "SinkOpening", "fence", "sink_address", "steps_address"]
+
+
+@dataclass(frozen=True)
+class OpenedSink:
+    """A sink as it is now that nobody else is at work on it: the partitions of its topic, its markers,
+    and with which shards to go on from them."""
+
+    address: SinkAddress
+    partitions: int
+    markers: Mapping[int, Marker]
+    plan: SinkPlan
+
+    @property
+    def after(self) -> int:
+        """The step up to which every shard is published."""
+        return min(self.plan.after.values())
+
+
+def sink_address(sink: SinkTable, incarnation: str) -> SinkAddress:
+    """Where a sink writes. Raises WrongUse for connection options that do not fit."""
+    return SinkAddress(
+        _connection(sink).librdkafka(), sink.options["topic"], incarnation, sink.name
+    )
+
+
+def steps_address(sink: SinkTable, incarnation: str) -> SinkAddress | None:
+    """Where a sink says which steps are complete: a sink of one shard, with ids of its own. None
+    where it does not."""
+    topic = sink.options.get("steps_topic")
+    if topic is None:
+        return None
+    return SinkAddress(_connection(sink).librdkafka(), topic, incarnation, f"{sink.name}/steps")
+
+
+def fence(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marker]:
+    """End the transactions of whoever publishes under these shards' ids now; their markers then."""
+    found: dict[int, Marker] = {}
+    for shard in shards:
+        with linked(address, shard, 0) as link:
+            marker = link.open()
+        if marker is not None:
+            found[shard] = marker
+    return found
+
+
+@dataclass(frozen=True)
+class SinkOpening:
+    """What opening a sink depends on: steps up to `published` are recorded as published, those up to
+    `last_step` are to be, and `was_intended` says that they may be in part."""
+
+    sink: SinkTable
+    published: int
+    last_step: int
+    was_intended: bool
+    progress: Progress
+
+    def open(self, address: SinkAddress, shards: int | None = None) -> OpenedSink:
+        """Fence every shard that may be at work, read the markers, and stamp those that are lost and
+        a new number of shards (None: as the sink's option says); the first publish stamps as well, so
+        that whoever comes next knows which shards there were.
+
+        Raises WrongUse, StateDiverged, Unreachable, FencedError; Retry where an open transaction of
+        others hides what is published.
+        """
+        partitions = partition_count(address)
+        wanted = self._wanted_shards(partitions) if shards is None else shards
+        before = read_markers(address, range(partitions))
+        ids = set(range(wanted)) | {shard for shard in before if shard < _most_shards(before)}
+        recorded = {**before, **fence(address, sorted(ids))}
+        waiting = self._ended(address, partitions)
+        restored = self._restored(address, partitions, wanted, recorded, waiting)
+        _stamp(address, recorded, restored)
+        recorded = {**recorded, **restored}
+        plan = plan_shards(recorded, wanted, self.published, self.sink.name)
+        stamps = {shard: Marker(step, plan.shards) for shard, step in plan.stamp.items()}
+        _stamp(address, recorded, stamps)
+        return OpenedSink(address, partitions, {**recorded, **stamps}, plan)
+
+    def _wanted_shards(self, partitions: int) -> int:
+        text = self.sink.options.get("shards", "1")
+        if text.isdecimal() and 1 <= int(text) <= partitions:
+            return int(text)
+        raise WrongUse(
+            f"sink {self.sink.name} has an option 'shards' that cannot be used",
+            expected=f"a number from 1 to {partitions}, the partitions of topic "
+            f"{self.sink.options['topic']}",
+            found=text,
+            next_step=f"correct it at {self.sink.position} and deploy again",
+        )
+
+    # ── transactions that are still open ────────────────────────────────────────────────────────
+
+    def _ended(self, address: SinkAddress, partitions: int) -> tuple[OpenTransaction, ...]:
+        """Tell what holds the end of the topic although every known shard is fenced, and end it where
+        it is this sink's own: a shard's whose marker is gone, or one that hangs. What remains."""
+        waiting = _waiting_partitions(address, partitions)
+        if not waiting:
+            return ()
+        try:
+            admin = KafkaAdminClient(
+                **_connection(self.sink).kafka_python(),
+                client_id="lockstep",
+                bootstrap_timeout_ms=int(ANSWER_SECONDS * 1000),
+                request_timeout_ms=int(ANSWER_SECONDS * 1000),
+            )
+            try:
+                found = open_transactions(admin, address.topic, waiting)
+                shards = {address.shard_of(one.transactional_id) for one in found}
+                fence(address, sorted(shard for shard in shards if shard is not None))
+                if shards != {None}:
+                    self._abort(admin, address, waiting)
+                    found = open_transactions(admin, address.topic, waiting)
+            finally:
+                admin.close()
+        except (KafkaError, OSError) as error:
+            raise Unreachable(
+                f"sink {self.sink.name}: the open transactions on topic {address.topic} could not be "
+                "listed",
+                found=f"{type(error).__name__}: {error}",
+                next_step="see that the broker runs (`lockstep status`), then publish again",
+            ) from error
+        for one in found:
+            self.progress(f"{self.sink.name}: {one}")
+        return found
+
+    def _abort(self, admin: KafkaAdminClient, address: SinkAddress, waiting: list[int]) -> None:
+        """Of this sink's own, which are all fenced by now, those that hang."""
+        for one in open_transactions(admin, address.topic, waiting):
+            if one.is_hanging and address.shard_of(one.transactional_id) is not None:
+                self.progress(f"{self.sink.name}: {one}; it is this sink's own, and is ended")
+                abort_transaction(admin, one)
+
+    # ── markers that are lost ───────────────────────────────────────────────────────────────────
+
+    def _restored(
+        self,
+        address: SinkAddress,
+        partitions: int,
+        wanted: int,
+        recorded: Mapping[int, Marker],
+        waiting: tuple[OpenTransaction, ...],
+    ) -> dict[int, Marker]:
+        """Markers for shards in force that have lost theirs; none where the store knows all."""
+        shards, lost = lost_shards(recorded, self.sink.name)
+        in_force = [marker for shard, marker in recorded.items() if shard < shards]
+        are_at_published = all(m.step == self.published and not m.rows for m in in_force)
+        if (shards and not lost) or (are_at_published and not self.was_intended):
+            return {}
+        if waiting:
+            raise Retry(
+                f"sink {self.sink.name}: its markers in Kafka are lost, and an open transaction hides "
+                "what is published",
+                expected=f"topic {address.topic} readable to its end",
+                found=str(waiting[0]),
+                next_step="publish again once it has ended",
+            )
+        tail = read_tail(address, partitions, self.published)
+        told = markers_from_tail(tail.records, shards, self.published)
+        if tail.doubt:
+            # A marker that is there is younger than one that is forgotten: no shard was moved since.
+            if in_force and are_at_published:
+                return {}
+            step = self._resume_after(address, tail.doubt)
+            told = {shard: Marker(step, shards or wanted) for shard in range(shards or wanted)}
+        restored = {shard: marker for shard, marker in told.items() if shard not in recorded}
+        if restored:
+            self.progress(
+                f"{self.sink.name}: markers were lost; topic {address.topic} is found to hold "
+                + ", ".join(
+                    f"shard {shard} up to step {marker.step}"
+                    + (f" and {marker.rows:,} rows more" if marker.rows else "")
+                    for shard, marker in sorted(restored.items())
+                )
+            )
+        return restored
+
+    def _resume_after(self, address: SinkAddress, doubt: str) -> int:
+        """The last step in the topic as a person says. Raises StateDiverged where nobody does."""
+        said = self.sink.options.get("resume_after")
+        if said is not None and self.published <= int(said) <= self.last_step:
+            return int(said)
+        raise StateDiverged(
+            f"sink {self.sink.name}: its markers in Kafka are lost, and topic {address.topic} does not "
+            f"say which of steps {self.published + 1} to {self.last_step} are published: {doubt}",
+            expected=f"markers of group {address.group}, or all records of these steps",
+            found=f"steps up to {self.published} recorded as published, and the intent to publish more",
+            next_step=f"find the last step that the topic holds whole, say 'resume_after' = "
+            f"'{self.published}' at {self.sink.position}, deploy, and publish again",
+        )
+
+
+def _stamp(
+    address: SinkAddress, recorded: Mapping[int, Marker], markers: Mapping[int, Marker]
+) -> None:
+    """Write markers without rows, that of shard 0 last: it is what says how many shards there are."""
+    for shard, marker in sorted(markers.items(), reverse=True):
+        with linked(address, shard, marker.shards) as link:
+            found = link.open()
+            if found != recorded.get(shard):
+                raise FencedError(f"{FencedError.TEXT} shard {shard}: found {found}")
+            link.begin()
+            link.commit(marker)
+
+
+def _most_shards(markers: Mapping[int, Marker]) -> int:
+    return max((marker.shards for marker in markers.values()), default=0)
+
+
+def _connection(sink: SinkTable) -> KafkaConnection:
+    return KafkaConnection.from_options(sink.options, f"sink {sink.name}")
+
+
+def _waiting_partitions(address: SinkAddress, partitions: int) -> list[int]:
+    """Partitions whose last stable offset is not their end."""
+    admin = AdminClient({**address.connection, "log_level": 2})
+    places = {TopicPartition(address.topic, p): OffsetSpec.latest() for p in range(partitions)}
+    try:
+        stable, end = (
+            {
+                place.partition: asked.result(ANSWER_SECONDS).offset
+                for place, asked in admin.list_offsets(places, isolation_level=level).items()
+            }
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        )
+    except KafkaException as error:
+        raise Unreachable(
+            f"sink {address.sink}: the end of topic {address.topic} could not be read",
+            found=str(error),
+            next_step="see that the broker runs (`lockstep status`), then publish again",
+        ) from error
+    return [partition for partition in sorted(end) if stable[partition] < end[partition]]
