@@ -25,7 +25,13 @@ from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, RunState
 from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.publishing import publish
-from lockstep.control.receipts import Receipt, receipts, snapshot_receipts
+from lockstep.control.receipts import (
+    Receipt,
+    input_of_step,
+    receipts,
+    snapshot_receipts,
+    wait_until_settled,
+)
 from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
 from lockstep.errors import Retry, WrongUse
@@ -48,7 +54,10 @@ __all__ = [
     "recorded",
     "require_broker",
     "snapshot_receipt",
+    "step_input",
     "tables_of",
+    "wait_until_published",
+    "wait_until_snapshot_published",
 ]
 
 DEFAULT_RETAIN_VERSIONS = 10
@@ -293,9 +302,7 @@ def receipt(
 ) -> tuple[Receipt, ...]:
     """What became of one record, for each source that reads its topic. Raises NotDeployed; WrongUse
     for a topic that no source reads."""
-    state, divisions, project = _recorded_steps(name, settings)
-    topics = {source.name: source.topic for source in project.sources if not source.is_table}
-    return receipts(state, divisions, topics, topic, partition, offset)
+    return _receipts(_recorded_steps(name, settings), topic, partition, offset)
 
 
 def snapshot_receipt(
@@ -312,9 +319,62 @@ def snapshot_receipt(
     return snapshot_receipts(state, divisions, tables, table, snapshot_id)
 
 
-def _recorded_steps(
-    name: str, settings: Settings
-) -> tuple[PipelineState, tuple[Division, ...], Project]:
+def wait_until_published(
+    name: str,
+    offsets: Mapping[tuple[str, int], int],
+    settings: Settings | None = None,
+    timeout_seconds: float = 300.0,
+) -> tuple[Receipt, ...]:
+    """Return once every sink of the pipeline shows the records at these offsets: of (topic, partition)
+    the last one that was sent, so that all before it are out as well.
+
+    One receipt for each source that reads one of them, in the order of topic and partition. What is
+    before a source's beginning is never published: its receipt is skipped. Raises NotDeployed;
+    WrongUse for a topic that no source reads; Retry once `timeout_seconds` have passed.
+    """
+    known = settings or Settings.load()
+
+    def ask() -> tuple[Receipt, ...]:
+        recorded = _recorded_steps(name, known)
+        return tuple(
+            found
+            for (topic, partition), offset in sorted(offsets.items())
+            for found in _receipts(recorded, topic, partition, offset)
+        )
+
+    what = ", ".join(f"offset {o} of {t}[{p}]" for (t, p), o in sorted(offsets.items()))
+    return wait_until_settled(ask, what or "nothing", timeout_seconds, SystemClock())
+
+
+def wait_until_snapshot_published(
+    name: str, table: str, snapshot_id: int, settings: Settings, timeout_seconds: float = 300.0
+) -> tuple[Receipt, ...]:
+    """The same for one snapshot of a followed table."""
+    return wait_until_settled(
+        lambda: snapshot_receipt(name, table, snapshot_id, settings),
+        f"snapshot {snapshot_id} of {table}",
+        timeout_seconds,
+        SystemClock(),
+    )
+
+
+def step_input(name: str, step: int, settings: Settings) -> Division:
+    """What a recorded step was made from: its time, offsets and snapshots. Raises NotDeployed;
+    WrongUse for a step that is not recorded yet, or is trimmed."""
+    store = SqlStore(settings.store_url)
+    return input_of_step(store.read(name), store.divisions(name, step, step), step)
+
+
+_Recorded = tuple[PipelineState, tuple[Division, ...], Project]
+
+
+def _receipts(recorded: _Recorded, topic: str, partition: int, offset: int) -> tuple[Receipt, ...]:
+    state, divisions, project = recorded
+    topics = {source.name: source.topic for source in project.sources if not source.is_table}
+    return receipts(state, divisions, topics, topic, partition, offset)
+
+
+def _recorded_steps(name: str, settings: Settings) -> _Recorded:
     store = SqlStore(settings.store_url)
     state = store.read(name)
     divisions = store.divisions(name, state.oldest_step, max(0, state.next_step - 1))

@@ -26,9 +26,11 @@ class OneTopic:
 
     start_at_latest = frozenset[str]()
     records = 3
+    waiting: tuple[str, ...] = ()
 
     def bounds(self, _: str) -> TopicBounds:
-        return TopicBounds("t", "id1", (PartitionBounds(0, 0, self.records),))
+        partitions = (PartitionBounds(0, 0, self.records),)
+        return TopicBounds("t", "id1", partitions, self.waiting)
 
     def offsets_at(self, _: str, times: Sequence[datetime]) -> tuple[Mapping[int, int | None], ...]:
         return tuple({0: None} for _ in times)
@@ -134,6 +136,17 @@ def test_planned_twice_it_is_what_was_recorded(opened: Open) -> None:
     assert isinstance(parts.clock, StandingClock)
     parts.clock.seconds = 200
     assert plan(parts, None) == first
+
+
+@pytest.mark.parametrize("reads_time", [False, True])
+def test_what_a_partition_waits_for_is_told(opened: Open, reads_time: bool) -> None:
+    """Where that is all there is to say, too: it is then that somebody asks why nothing comes."""
+    parts = opened(reads_time, 95)
+    assert isinstance(parts.sources, OneTopic)
+    parts.sources.waiting = ("partition 0 of topic t waits for an open transaction",)
+    lines: list[str] = []
+    assert (stages.plan(parts, None, lines.append).interval is not None) is reads_time
+    assert lines[0] == "source s: partition 0 of topic t waits for an open transaction"
 
 
 def test_a_paused_pipeline_ends_what_is_recorded_and_plans_no_more(opened: Open) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
-from control_builders import FILES, SINKS, interval, slice_of
+from control_builders import FILES, SINKS, at, interval, slice_of
 
 from lockstep.control.model import PipelineState, Version
-from lockstep.control.receipts import Receipt, ReceiptStatus, receipts
-from lockstep.errors import WrongUse
+from lockstep.control.receipts import (
+    Receipt,
+    ReceiptStatus,
+    input_of_step,
+    receipts,
+    wait_until_settled,
+)
+from lockstep.errors import Retry, WrongUse
 
 TOPIC = "topic_s"
 TOPICS = {"s": TOPIC}
@@ -128,3 +135,59 @@ def test_a_topic_that_no_source_reads_is_refused() -> None:
             receipts(recorded, (), {"s": TOPIC, "t": "more"}, "nope", 0, 0)
         assert caught.value.expected == "more or topic_s"
         assert caught.value.next_step == "lockstep receipt p TOPIC PARTITION OFFSET"
+
+
+class SteppedClock:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = at(0)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+def test_waiting_ends_when_every_sink_shows_it() -> None:
+    lives = iter(
+        [state(), state(committed=5), state(committed=5, published=2), state(5, published=5)]
+    )
+    waited = wait_until_settled(lambda: (one(next(lives), 0, 35),), "it", 60, SteppedClock())
+    assert [receipt.published for receipt in waited] == [("v", "k")]
+    assert next(lives, None) is None
+
+
+def test_waiting_ends_where_a_source_began_later() -> None:
+    recorded = replace(state(), positions=(slice_of("s", (0, 40, 60)),))
+    waited = wait_until_settled(lambda: (one(recorded, 0, 39),), "it", 60, SteppedClock())
+    assert [receipt.status for receipt in waited] == [ReceiptStatus.SKIPPED]
+
+
+def test_waiting_is_given_up_with_words() -> None:
+    clock = SteppedClock()
+    recorded = state(committed=5, published=2)
+    with pytest.raises(Retry) as caught:
+        wait_until_settled(
+            lambda: (one(recorded, 0, 29), one(recorded, 0, 35)), "offset 35 of t[0]", 7.5, clock
+        )
+    error = caught.value
+    assert error.exit_code == 1
+    assert error.message == "offset 35 of t[0] is not published everywhere after 7.5 seconds"
+    assert error.found == "source s: in step 3; committed, held by version 2; not yet by v, k"
+    assert clock.time == at(7.5)
+
+
+def test_the_input_of_a_step() -> None:
+    recorded, divisions = state(committed=5, oldest_step=2), interval(0, 6).divisions
+    assert input_of_step(recorded, divisions[4:5], 4).slices == (
+        slice_of("s", (0, 40, 50), (1, 40, 50)),
+    )
+    with pytest.raises(WrongUse, match="pipeline p: step 1 is trimmed from the step log") as caught:
+        input_of_step(recorded, (), 1)
+    assert caught.value.expected == "a step from 2 to 5"
+    assert "_steps WHERE step = 1" in caught.value.next_step
+    with pytest.raises(WrongUse, match="pipeline p: step 6 is not recorded yet") as caught:
+        input_of_step(recorded, (), 6)
+    assert caught.value.next_step == "lockstep steps p"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -61,7 +62,11 @@ def test_the_end_is_the_last_stable_offset(sources: KafkaSources, topic: str, br
     send(broker.bootstrap, topic, [b"1", b"2"], partition=1)
     producer = open_transaction(broker.bootstrap, topic, [b"3"], partition=1)
     send(broker.bootstrap, topic, [b"4"], partition=1)
-    assert sources.bounds("src").partitions[1] == PartitionBounds(1, 0, 2)
+    bounds = sources.bounds("src")
+    assert bounds.partitions[1] == PartitionBounds(1, 0, 2)
+    [waiting] = bounds.waiting
+    started = f"partition 1 of topic {topic} waits for an open transaction since "
+    assert re.fullmatch(rf"{started}\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ of '\w{{32}}'", waiting)
     # A broker takes records of up to an hour ahead.
     late = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
     send(broker.bootstrap, topic, [b"5"], partition=1, timestamp=int(late.timestamp() * 1000))
@@ -69,6 +74,7 @@ def test_the_end_is_the_last_stable_offset(sources: KafkaSources, topic: str, br
     producer.commit_transaction(30)
     wait_until_decided(broker.bootstrap, topic)
     assert sources.bounds("src").partitions[1].last_stable == 6
+    assert sources.bounds("src").waiting == ()
     assert sources.offsets_at("src", [late])[0][1] == 4
 
 

@@ -28,6 +28,7 @@ from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.errors import SourceChanged, Unreachable, WrongUse
 from lockstep.sql.circuit import Project, SourceTable
 from lockstep.threads import MAX_THREADS
+from lockstep_engine.open_transactions import open_transactions
 
 __all__ = ["KafkaSources", "create_topics"]
 
@@ -68,25 +69,24 @@ class KafkaSources:
         with self._asking(table) as admin:
             topic = table.options["subscribe"]
             topic_id, partitions = _describe(admin, table)
-            first = admin.list_partition_offsets(
-                dict.fromkeys(partitions, OffsetSpec.EARLIEST),
-                IsolationLevel.READ_COMMITTED,
-                ANSWER_SECONDS * 1000,
-            )
-            last = admin.list_partition_offsets(
-                dict.fromkeys(partitions, OffsetSpec.LATEST),
-                IsolationLevel.READ_COMMITTED,
-                ANSWER_SECONDS * 1000,
-            )
+
+            def offsets(at: OffsetSpec, isolation: IsolationLevel) -> Mapping[TopicPartition, int]:
+                found = admin.list_partition_offsets(
+                    dict.fromkeys(partitions, at), isolation, ANSWER_SECONDS * 1000
+                )
+                return {place: offset.offset for place, offset in found.items()}
+
+            first = offsets(OffsetSpec.EARLIEST, IsolationLevel.READ_COMMITTED)
+            last = offsets(OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            end = offsets(OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
             return TopicBounds(
                 topic,
                 topic_id,
                 tuple(
-                    PartitionBounds(
-                        p.partition, first[p].offset, max(first[p].offset, last[p].offset)
-                    )
+                    PartitionBounds(p.partition, first[p], max(first[p], last[p]))
                     for p in partitions
                 ),
+                _waiting(admin, topic, [p.partition for p in partitions if last[p] < end[p]]),
             )
 
     def offsets_at(self, source: str, times: Sequence[datetime]) -> tuple[_Offsets, ...]:
@@ -193,6 +193,19 @@ def _describe(admin: KafkaAdminClient, source: SourceTable) -> tuple[str, list[T
         raise KafkaError(f"topic {topic} is not described: error {found['error_code']}")
     numbers = sorted(partition["partition_index"] for partition in found["partitions"])
     return _kafka_uuid(found["topic_id"]), [TopicPartition(topic, number) for number in numbers]
+
+
+def _waiting(admin: KafkaAdminClient, topic: str, partitions: Sequence[int]) -> tuple[str, ...]:
+    """What these partitions wait for, as far as the broker lets that be asked."""
+    if not partitions:
+        return ()
+    try:
+        return tuple(str(one) for one in open_transactions(admin, topic, partitions))
+    except BrokerResponseError:
+        return tuple(
+            f"partition {partition} of topic {topic} waits for an open transaction"
+            for partition in partitions
+        )
 
 
 def _look_up(

@@ -9,7 +9,7 @@ import click
 from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show, table
-from lockstep.control.model import SourceSlice, TableSlice, TopicSlice
+from lockstep.control.model import Division, SourceSlice, TableSlice, TopicSlice
 from lockstep.errors import StateDiverged, WrongUse
 
 if TYPE_CHECKING:
@@ -21,22 +21,26 @@ __all__ = ["register"]
 def register(cli: click.Group) -> None:
     """Add the commands of this module."""
     command(cli, "steps", "lockstep steps shop --last 5")(steps)
-    command(cli, "receipt", "lockstep receipt shop orders 0 17")(receipt)
+    command(cli, "receipt", "lockstep receipt shop orders 0 17 --wait")(receipt)
     command(cli, "verify", "lockstep verify shop")(verify)
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
 @click.option("--last", default=20, show_default=True, type=click.IntRange(1), help="How many.")
-def steps(pipeline: str, last: int) -> None:
-    """Show the newest recorded steps: their times and their input."""
+@click.option("--step", type=click.IntRange(0), help="This step alone: what was it made from?")
+def steps(pipeline: str, last: int, step: int | None) -> None:
+    """Show the newest recorded steps, or one: their times and their input."""
     from lockstep import runtime
 
     settings = Settings.load()
     name = pipeline_name(pipeline)
     state = runtime.recorded(name, settings)
-    first = max(state.oldest_step, state.next_step - last)
-    with runtime.open_pipeline(name, settings) as opened:
-        divisions = opened.divisions(first, state.next_step - 1)
+    if step is not None:
+        divisions: tuple[Division, ...] = (runtime.step_input(name, step, settings),)
+    else:
+        first = max(state.oldest_step, state.next_step - last)
+        with runtime.open_pipeline(name, settings) as opened:
+            divisions = opened.divisions(first, state.next_step - 1)
     committed = state.version.last_step
 
     def text() -> str:
@@ -74,13 +78,31 @@ def _read(slice_: SourceSlice) -> str:
 @click.argument("pipeline", metavar="PIPELINE|DIR")
 @click.argument("subject", metavar="TOPIC|TABLE")
 @click.argument("place", metavar="PARTITION OFFSET|SNAPSHOT", nargs=-1, type=click.IntRange(0))
-def receipt(pipeline: str, subject: str, place: tuple[int, ...]) -> None:
+@click.option("--wait", is_flag=True, help="Answer when every sink shows it.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    default=300.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="With --wait, give up after so many seconds, with exit code 1.",
+)
+def receipt(
+    pipeline: str, subject: str, place: tuple[int, ...], wait: bool, timeout_seconds: float
+) -> None:
     """Say what became of one record of a topic, or of one snapshot of a followed table: its step, the
     version that holds it, the sinks that show it."""
     from lockstep import runtime
 
     name, settings = pipeline_name(pipeline), Settings.load()
     match place:
+        case (partition, offset) if wait:
+            offsets = {(subject, partition): offset}
+            found = runtime.wait_until_published(name, offsets, settings, timeout_seconds)
+        case (snapshot_id,) if wait:
+            found = runtime.wait_until_snapshot_published(
+                name, subject, snapshot_id, settings, timeout_seconds
+            )
         case (partition, offset):
             found = runtime.receipt(name, subject, partition, offset, settings)
         case (snapshot_id,):

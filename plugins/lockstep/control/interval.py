@@ -157,6 +157,8 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     if recorded.stop_at is not None:
         divided = steps.up_to(divided, recorded.stop_at)
     interval = divided.interval
+    for note in divided.notes:
+        progress(note)
     counts_time = (until is not None or parts.reads_time) and not is_rest
     if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):
         progress(
@@ -164,8 +166,6 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
             f"version {recorded.version.number}; nothing to do"
         )
         return Planned(None, behind=False)
-    for note in divided.notes:
-        progress(note)
     parts.reached(Point.PLAN_LOOKED_UP)
     landed = record(parts, RecordInterval(interval))
     parts.reached(Point.PLAN_RECORDED)

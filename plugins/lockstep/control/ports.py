@@ -90,11 +90,13 @@ class PartitionBounds:
 
 @dataclass(frozen=True)
 class TopicBounds:
-    """A topic as it is now; `partitions` sorted by number."""
+    """A topic as it is now; `partitions` sorted by number. `waiting` says, a sentence each, what open
+    transaction keeps a partition's last stable offset from its end."""
 
     topic: str
     topic_id: str
     partitions: tuple[PartitionBounds, ...]
+    waiting: tuple[str, ...] = ()
 
 
 SourceBounds = TopicBounds | TableHistory

@@ -64,13 +64,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
     result = parts.engine.publish(job, progress)
     parts.reached(Point.PUBLISH_MOVED)
     for target in targets:
-        marker = result.markers[target.name]
-        if marker < target.last_step:
-            raise StateDiverged(
-                f"sink {target.name} was published to step {target.last_step}, but its marker says "
-                f"{marker}",
-                next_step="publish again; if this stays, somebody else writes to that sink",
-            )
+        _check_marker(parts, target, result.markers[target.name])
         record(parts, RecordPublished(target.name, target.last_step))
     parts.reached(Point.PUBLISH_RECORDED)
     progress(
@@ -78,6 +72,28 @@ def publish(parts: Parts, progress: Progress) -> Published:
         + ", ".join(f"{name} {rows:,} rows" for name, rows in sorted(result.rows.items()))
     )
     return Published(result.markers, result.rows, result.seconds)
+
+
+def _check_marker(parts: Parts, target: SinkTarget, marker: int) -> None:
+    """A sink has come as far as it was asked to, and no further than versions go. Another publish, of a
+    newer version, may have moved it while this one was at work: so the store is read once more."""
+    if marker < target.last_step:
+        raise StateDiverged(
+            f"sink {target.name} was published to step {target.last_step}, but its marker says "
+            f"{marker}",
+            next_step="publish again; if this stays, somebody else writes to that sink",
+        )
+    if marker > target.last_step:
+        recorded = parts.store.read(parts.pipeline)
+        if marker > recorded.output_step:
+            raise StateDiverged(
+                f"sink {target.name} is ahead of the control store",
+                expected=f"a marker up to step {recorded.output_step}, where version "
+                f"{recorded.version.number} ends",
+                found=f"step {marker}",
+                next_step="see whether the store is an old backup: what it has forgotten is in the "
+                "sink already, and must not be published again under the same step numbers",
+            )
 
 
 def _divisions(parts: Parts, targets: tuple[SinkTarget, ...]) -> tuple[Division, ...]:

@@ -6,15 +6,26 @@ A receipt speaks of an offset. A producer's offset within a transaction that it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 
 from lockstep.control.model import Division, PipelineState, TableSlice, TopicSlice
+from lockstep.control.ports import Clock
 from lockstep.control.table_history import TableHistory
-from lockstep.errors import WrongUse
+from lockstep.errors import Retry, WrongUse
 
-__all__ = ["Receipt", "ReceiptStatus", "receipts", "snapshot_receipts"]
+__all__ = [
+    "Receipt",
+    "ReceiptStatus",
+    "input_of_step",
+    "receipts",
+    "snapshot_receipts",
+    "wait_until_settled",
+]
+
+POLL_SECONDS = 0.5
 
 
 class ReceiptStatus(Enum):
@@ -52,6 +63,11 @@ class Receipt:
     version: int | None = None
     published: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will happen: every sink shows it, or none ever will."""
+        return self.status in (ReceiptStatus.PUBLISHED, ReceiptStatus.SKIPPED)
 
     def __str__(self) -> str:
         if self.status is ReceiptStatus.SKIPPED:
@@ -115,6 +131,45 @@ def snapshot_receipts(
     return tuple(
         _snapshot_receipt(state, kept, tables[source], positions.get(source), snapshot_id)
         for source in sources
+    )
+
+
+def wait_until_settled(
+    ask: Callable[[], tuple[Receipt, ...]], what: str, timeout_seconds: float, clock: Clock
+) -> tuple[Receipt, ...]:
+    """The receipts, as soon as every sink shows what they are for, or none ever will. `ask` gives them
+    as they are now; `what` names it. Raises Retry once `timeout_seconds` have passed."""
+    until = clock.now() + timedelta(seconds=timeout_seconds)
+    while True:
+        found = ask()
+        waiting = [receipt for receipt in found if not receipt.is_settled]
+        if not waiting:
+            return found
+        if clock.now() >= until:
+            raise Retry(
+                f"{what} is not published everywhere after {timeout_seconds:g} seconds",
+                expected="every sink at the step that holds it",
+                found="; ".join(dict.fromkeys(map(str, waiting))),
+                next_step="wait again; `lockstep status` shows whether the pipeline runs",
+            )
+        clock.sleep(POLL_SECONDS)
+
+
+def input_of_step(state: PipelineState, divisions: Iterable[Division], step: int) -> Division:
+    """What a step was made from: its time, offsets and snapshots. `divisions` are those of the step
+    that are still kept. Raises WrongUse for a step that is not recorded yet, or is trimmed."""
+    found = next((division for division in divisions if division.step == step), None)
+    if found is not None:
+        return found
+    is_trimmed = step < state.oldest_step
+    raise WrongUse(
+        f"pipeline {state.name}: step {step} is "
+        + ("trimmed from the step log" if is_trimmed else "not recorded yet"),
+        expected=f"a step from {state.oldest_step} to {state.next_step - 1}",
+        found=str(step),
+        next_step=f"SELECT * FROM _steps WHERE step = {step}, in the pipeline's database"
+        if is_trimmed
+        else f"lockstep steps {state.name}",
     )
 
 

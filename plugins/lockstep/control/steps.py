@@ -38,7 +38,8 @@ _Partition = tuple[str, int]
 class Divided:
     """`interval` is None where there is no step; `behind`: rows up to the last time were left.
 
-    `notes` say what a person should know about the division, a sentence each.
+    `notes` say what a person should know about the division, and about what it could not take in, a
+    sentence each.
     """
 
     interval: Interval | None
@@ -138,7 +139,10 @@ def divide(
             step = next_step + len(divisions)
             divisions.append(Division(step, time, looked.slices(reached, cut)))
             reached, rows = cut, rows + cut_rows
-    return Divided(Interval(tuple(divisions)), is_behind, _notes(divisions, tables))
+    waiting = tuple(
+        f"source {name}: {line}" for name, topic in sorted(topics.items()) for line in topic.waiting
+    )
+    return Divided(Interval(tuple(divisions)), is_behind, waiting + _notes(divisions, tables))
 
 
 def up_to(divided: Divided, stop_at: int) -> Divided:
