@@ -29,7 +29,7 @@ from lockstep.runtime import Pipeline, recorded
 __all__ = ["LongLived", "Stock", "Totals"]
 
 HERE = Path(__file__).parent
-TOPIC_OPTION = re.compile(r"('(?:subscribe|topic)' = ')(\w+)'")
+TOPIC_OPTION = re.compile(r"('(?:subscribe|topic|steps_topic)' = ')(\w+)'")
 
 States = Mapping[int, Counter[reader.Row]]
 
@@ -153,7 +153,12 @@ class Totals(LongLived):
     """Orders and customers, both topics; a sink of format changelog."""
 
     name = "totals"
-    topics: ClassVar[Mapping[str, int]] = {"orders": 2, "customers": 1, "totals_out": 1}
+    topics: ClassVar[Mapping[str, int]] = {
+        "orders": 2,
+        "customers": 1,
+        "totals_out": 1,
+        "totals_steps": 1,
+    }
     countries = ("NL", "DE", "FR")
 
     def __init__(self, settings: Settings, prefix: str, seed: int) -> None:
@@ -187,6 +192,25 @@ class Totals(LongLived):
             sent = reader.read_topic(self.settings.kafka, self._prefix + "totals_out")
             findings.add(reader.compare(reader.changelog_by_step(sent), deltas), "totals_out")
             findings.add(reader.disorder(sent), "totals_out")
+            self._check_steps(reader.changelog_by_step(sent))
+
+    def _check_steps(self, sent: States) -> None:
+        """The side topic says of each step once, in order, that it is complete, and from what."""
+        topic = self._prefix + "totals_steps"
+        said = [json.loads(r.value) for r in reader.read_topic(self.settings.kafka, topic)]  # type: ignore[attr-defined]
+        divisions = [self._divisions[step] for step in sorted(self._divisions)]
+        for record, division in zip(said, divisions, strict=True):
+            assert record["step"] == division.step
+            assert record["rows"] == sum(map(abs, sent.get(division.step, Counter()).values()))
+            assert record["inputs"] == {
+                slice_.source: {
+                    "topic": slice_.topic,
+                    "topic_id": slice_.topic_id,
+                    "partitions": {str(r.partition): [r.start, r.end] for r in slice_.ranges},
+                }
+                for slice_ in division.slices
+                if isinstance(slice_, TopicSlice)
+            }
 
 
 class Stock(LongLived):

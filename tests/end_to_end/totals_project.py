@@ -22,7 +22,7 @@ import reader
 
 HERE = Path(__file__).parent
 COUNTRIES = ("NL", "DE", "FR")
-TOPIC_OPTION = re.compile(r"('(?:subscribe|topic)' = ')(\w+)'")
+TOPIC_OPTION = re.compile(r"('(?:subscribe|topic|steps_topic)' = ')(\w+)'")
 
 
 def copy_project(target: Path, prefix: str) -> None:
@@ -30,7 +30,7 @@ def copy_project(target: Path, prefix: str) -> None:
     shutil.copytree(HERE / "totals", target)
     for file in target.rglob("*.sql"):
         text, found = TOPIC_OPTION.subn(rf"\1{prefix}_\2'", file.read_text("utf-8"))
-        assert found == 3, "each source and sink of the project names its topic"
+        assert found == 4, "each source and sink of the project names its topic"
         file.write_text(text, "utf-8")
 
 
@@ -49,7 +49,7 @@ def environment(home: Path, remote: str, bootstrap: str) -> dict[str, str]:
 
 def create_topics(bootstrap: str, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    partitions = {"orders": 2, "customers": 1, "totals_out": 1}
+    partitions = {"orders": 2, "customers": 1, "totals_out": 1, "totals_steps": 1}
     topics = [NewTopic(f"{prefix}_{name}", count, 1) for name, count in partitions.items()]
     for future in admin.create_topics(topics).values():
         future.result(timeout=30)

@@ -81,7 +81,8 @@ def test_without_an_open_intent_the_store_knows(
     spark: SparkSession, broker: Any, incarnation: str
 ) -> None:
     topic = new_topic(broker.bootstrap, 2, cleanup_policy="compact")
-    out, changes = sink(broker.bootstrap, topic, shards="2"), outbox(spark, 4, rows=3)
+    out = sink(broker.bootstrap, topic, shards="2", key="Step, n")
+    changes = outbox(spark, 4, rows=3)
     publish_kafka(spark, out, incarnation, changes, 0, 1)
     address = sink_address(out, incarnation)
     forget(broker.bootstrap, address)
@@ -137,7 +138,7 @@ def test_a_topic_that_cannot_tell_is_not_guessed_at(
 ) -> None:
     policy = "compact" if fault == "compacted" else "delete"
     topic = new_topic(broker.bootstrap, cleanup_policy=policy)
-    out, changes = sink(broker.bootstrap, topic), outbox(spark, 4, rows=4)
+    out, changes = sink(broker.bootstrap, topic, key="Step, n"), outbox(spark, 4, rows=4)
     publish_kafka(spark, out, incarnation, changes, 0, 1)
     publish_kafka(spark, out, incarnation, changes, 2, 2)
     if fault == "expired":
@@ -158,10 +159,10 @@ def test_a_topic_that_cannot_tell_is_not_guessed_at(
     assert "say 'resume_after' = '1' at sinks.sql:1:1" in error.next_step
     assert found(broker.bootstrap, topic) == there
     for said in ("0", "4"):
-        beyond = sink(broker.bootstrap, topic, resume_after=said)
+        beyond = sink(broker.bootstrap, topic, key="Step, n", resume_after=said)
         with pytest.raises(StateDiverged):
             publish_kafka(spark, beyond, incarnation, changes, 2, 3, RESUMED)
-    told = sink(broker.bootstrap, topic, resume_after="2")
+    told = sink(broker.bootstrap, topic, key="Step, n", resume_after="2")
     assert publish_kafka(spark, told, incarnation, changes, 2, 3, RESUMED) == (3, 6)
     assert found(broker.bootstrap, topic) - there == expected(changes, 3) - expected(changes, 2)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 from kafka_builders import T0, committed_records, new_topic, sink
-from sink_builders import ROWS, divided, expected, found, opened, outbox
+from sink_builders import ROWS, DiedError, divided, expected, found, opened, outbox
 
 from lockstep.adapters.embedded.ports import free_ports
 from lockstep.errors import StateDiverged, Unreachable, WrongUse
 from lockstep_engine.sinks import kafka as kafka_sink
+from lockstep_engine.sinks import kafka_link
 from lockstep_engine.sinks.kafka import Publishing, publish_kafka
 from lockstep_engine.sinks.kafka_link import TransactionLink, read_markers
 from lockstep_engine.sinks.kafka_messages import messages
@@ -300,6 +302,74 @@ def test_options_that_do_not_fit(spark: SparkSession, broker: Any, incarnation: 
     assert refused("an option 'key'", format="upsert").found == "no key"
     assert refused("an option 'key'", key="n, m").found == "m"
     assert "--create --topic nowhere" in refused("topic nowhere", "nowhere").next_step
+
+
+def test_a_compacted_topic_wants_keys(spark: SparkSession, broker: Any, incarnation: str) -> None:
+    topic = new_topic(broker.bootstrap, cleanup_policy="compact")
+    out, changes = sink(broker.bootstrap, topic), outbox(spark, 1, rows=2)
+    with pytest.raises(WrongUse, match=f"sink out: topic {topic} does not take its messages"):
+        publish_kafka(spark, out, incarnation, changes, 0, 0)
+    keyed = sink(broker.bootstrap, topic, key="n")
+    assert publish_kafka(spark, keyed, incarnation, changes, 0, 0) == (0, 2)
+
+
+def test_a_long_step_is_cut_and_goes_on(
+    spark: SparkSession, broker: Any, incarnation: str, deaths: list[tuple[str, int]]
+) -> None:
+    """A stamp, then parts of 70: the publish dies after the second part of step 1."""
+    topic = new_topic(broker.bootstrap, 2)
+    out, changes = sink(broker.bootstrap, topic), outbox(spark, 3)
+    about = Publishing(row_limit=70)
+    deaths.append(("out", 7))
+    with pytest.raises(DiedError):
+        publish_kafka(spark, out, incarnation, changes, 0, 2, about)
+    address = sink_address(out, incarnation)
+    marker = read_markers(address, [0])[0]
+    assert (marker.step, marker.rows) == (0, 140)
+    there = found(broker.bootstrap, topic)
+    assert sum(there.values()) == ROWS + 140
+    # Rows of one of its steps that are not those of which a part is out.
+    other = changes.selectExpr("Step", "IF(_step = 1, n + 1, n) AS n", "_weight", "_step")
+    with pytest.raises(StateDiverged) as caught:
+        publish_kafka(spark, out, incarnation, other, 0, 2, about)
+    assert caught.value.expected.startswith("step 1, of which 140 rows of shard 0 are in the topic")
+    assert found(broker.bootstrap, topic) == there
+    # Another limit does no harm: the marker counts rows.
+    again = publish_kafka(spark, out, incarnation, changes, 0, 2, Publishing(row_limit=1000))
+    assert again == (2, 1050 - ROWS - 140)
+    assert found(broker.bootstrap, topic) == expected(changes, 2)
+    places = [
+        (
+            r.partition,
+            int(dict(r.headers)["lockstep-step"]),
+            json.loads(r.value)["_weight"],
+            r.value,
+        )
+        for r in sorted(committed_records(broker.bootstrap, topic), key=lambda r: r.partition)
+    ]
+    assert places == sorted(places)
+
+
+def test_a_transaction_that_lasts_is_ended(
+    spark: SparkSession, broker: Any, incarnation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_link, "TRANSACTION_SECONDS", -1.0)
+    marked: list[Marker] = []
+    commit = TransactionLink.commit
+
+    def note_and_commit(link: TransactionLink, marker: Marker) -> None:
+        marked.append(replace(marker, digest=""))
+        commit(link, marker)
+
+    monkeypatch.setattr(TransactionLink, "commit", note_and_commit)
+    topic = new_topic(broker.bootstrap)
+    out, changes = sink(broker.bootstrap, topic), outbox(spark, 2, rows=2)
+    assert publish_kafka(spark, out, incarnation, changes, 0, 3) == (3, 5)
+    assert marked == [
+        *(Marker(-1, 1), Marker(-1, 1, 1), Marker(0, 1), Marker(0, 1, 1), Marker(0, 1, 2)),
+        Marker(3, 1),
+    ]
+    assert found(broker.bootstrap, topic) == expected(changes, 1)
 
 
 def test_no_broker(spark: SparkSession, incarnation: str, monkeypatch: pytest.MonkeyPatch) -> None:

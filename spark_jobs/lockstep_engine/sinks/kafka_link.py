@@ -268,6 +268,13 @@ def _translated(error: KafkaException, address: SinkAddress) -> Exception:
     cause = error.args[0]
     if cause.code() in _LOST_FENCE:
         return FencedError(f"{FencedError.TEXT} sink {address.sink}: {cause.str()}")
+    if cause.code() == KafkaError.INVALID_RECORD:
+        return WrongUse(
+            f"sink {address.sink}: topic {address.topic} does not take its messages",
+            expected="a key in each message, where the topic is compacted",
+            found=cause.str(),
+            next_step="set the sink's option 'key' and deploy again, or write to another topic",
+        )
     return Unreachable(
         f"sink {address.sink}: the Kafka broker at {address.connection['bootstrap.servers']} "
         f"did not do what topic {address.topic} needs",

@@ -115,7 +115,11 @@ class SinkOpening:
         restored = self._restored(address, partitions, wanted, recorded, waiting)
         _stamp(address, recorded, restored)
         recorded = {**recorded, **restored}
-        plan = plan_shards(recorded, wanted, self.published, self.sink.name)
+        published = self.published
+        if shards is not None:
+            # The option was left out for a while: what was published then is said now.
+            published = min([published, *(marker.step for marker in recorded.values())])
+        plan = plan_shards(recorded, wanted, published, self.sink.name)
         stamps = {shard: Marker(step, plan.shards) for shard, step in plan.stamp.items()}
         _stamp(address, recorded, stamps)
         return OpenedSink(address, partitions, {**recorded, **stamps}, plan)

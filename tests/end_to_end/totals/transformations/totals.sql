@@ -15,4 +15,5 @@ CREATE MATERIALIZED VIEW countries AS
 SELECT country, count(*) AS customers, max(total) AS best FROM customer_totals GROUP BY country;
 
 CREATE SINK totals_out FROM customer_totals
-USING kafka OPTIONS ('kafka.bootstrap.servers' = '${lockstep.kafka}', 'topic' = 'totals_out', 'format' = 'changelog');
+USING kafka OPTIONS ('kafka.bootstrap.servers' = '${lockstep.kafka}', 'topic' = 'totals_out', 'format' = 'changelog',
+  'steps_topic' = 'totals_steps');
