@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import ConfigResource as BrokerConfig
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_builders import committed_records, new_topic, open_transaction, sink
@@ -18,7 +21,7 @@ from lockstep_engine.open_transactions import OpenTransaction, open_transactions
 from lockstep_engine.sinks.kafka import Publishing, publish_kafka
 from lockstep_engine.sinks.kafka_link import SinkAddress, TransactionLink
 from lockstep_engine.sinks.kafka_opening import sink_address
-from lockstep_engine.sinks.kafka_plan import Message
+from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,13 +40,18 @@ def admin(broker: Any) -> Iterator[KafkaAdminClient]:
 
 
 @contextmanager
-def unverified(admin: KafkaAdminClient) -> Iterator[None]:
+def unverified(admin: KafkaAdminClient, bootstrap: str) -> Iterator[None]:
     """A broker as before Kafka 3.6, which lets a producer write to a partition of which the
     coordinator has not heard."""
+    reader = AdminClient({"bootstrap.servers": bootstrap})
 
     def verify(value: str) -> None:
         broker = ConfigResource(ConfigResourceType.BROKER, "1", {VERIFICATION: value})
         assert admin.alter_configs([broker]) == {"broker": {"1": "OK"}}
+        shown = ""
+        while shown != value:
+            asked = reader.describe_configs([BrokerConfig(BrokerConfig.Type.BROKER, "1")])
+            shown = next(iter(asked.values())).result(30)[VERIFICATION].value
 
     verify("false")
     try:
@@ -54,17 +62,16 @@ def unverified(admin: KafkaAdminClient) -> Iterator[None]:
 
 def hang(admin: KafkaAdminClient, bootstrap: str, topic: str, transactional_id: str) -> None:
     """On partition 1, a batch of a producer that was fenced before it was sent: nobody will end it."""
-    late = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
-    late.init_transactions()
-    late.begin_transaction()
-    late.send(topic, b"{}", partition=0).get(30)
-    Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
-    ).init_transactions(30)
-    with unverified(admin):
+    with unverified(admin, bootstrap):
+        late = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        late.init_transactions()
+        late.begin_transaction()
+        late.send(topic, b"{}", partition=0).get(30)
+        next_one = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+        next_one.init_transactions(30)
         late._transaction_manager._partitions_in_transaction.add(TopicPartition(topic, 1))
         late.send(topic, LATE, partition=1).get(30)
-    late.close(timeout=0)
+        late.close(timeout=0)
 
 
 def waiting(admin: KafkaAdminClient, topic: str) -> list[OpenTransaction]:
@@ -109,6 +116,33 @@ def test_a_shard_of_which_no_marker_speaks_is_fenced(
     assert waiting(admin, topic) == []
     assert found(broker.bootstrap, topic) == expected(changes, 1)
     sleeper.close()
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_publish_that_died_while_its_marker_moved(
+    spark: SparkSession, broker: Any, incarnation: str, shard: int
+) -> None:
+    """Its marker is not readable before it is fenced; of a shard that is no longer wanted, too."""
+    topic = new_topic(broker.bootstrap, 2)
+    changes = outbox(spark, 2, rows=4)
+    before = sink(broker.bootstrap, topic, shards="2")
+    publish_kafka(spark, before, incarnation, changes, 0, 0)
+    address = sink_address(before, incarnation)
+    dead = TransactionLink(address, shard, 2)
+    assert dead.open() == Marker(0, 2)
+    dead.begin()
+    dead.send(Message(1, 1, None, LATE))
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": address.group})
+    dead._producer.send_offsets_to_transaction(
+        [Place(topic, shard, 1, metadata=Marker(1, 2).metadata)],
+        consumer.consumer_group_metadata(),
+        30,
+    )
+    out = sink(broker.bootstrap, topic)
+    assert publish_kafka(spark, out, incarnation, changes, 1, 1) == (1, 6)
+    assert found(broker.bootstrap, topic) == expected(changes, 1)
+    with pytest.raises(FencedError):
+        dead.commit(Marker(1, 2))
 
 
 def test_a_hanging_transaction_of_the_sink_is_ended(

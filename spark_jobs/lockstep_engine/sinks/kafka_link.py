@@ -180,10 +180,13 @@ class TransactionLink:
 
 @contextmanager
 def linked(address: SinkAddress, shard: int, shards: int) -> Iterator[TransactionLink]:
-    """The producer of a shard, closed at the end."""
+    """The producer of a shard, closed at the end; nobody has to wait for what it leaves undone."""
     link = TransactionLink(address, shard, shards)
     try:
         yield link
+    except BaseException:
+        link.abort()
+        raise
     finally:
         link.close()
 
@@ -209,11 +212,13 @@ def partition_count(address: SinkAddress) -> int:
     return len(found.partitions)
 
 
-def read_markers(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marker]:
+def read_markers(
+    address: SinkAddress, shards: Iterable[int], patience_seconds: float = UNSTABLE_SECONDS
+) -> dict[int, Marker]:
     """The markers of these shards, those that have none left out.
 
     Waits while a transaction on one of them is undecided: an unstable marker reads as absent.
-    Raises Unreachable.
+    Raises Unreachable once that has lasted for `patience_seconds`.
     """
     wanted = [TopicPartition(address.topic, shard) for shard in shards]
     # A consumer that never subscribes: the admin client's call for this crashes the process where
@@ -228,7 +233,7 @@ def read_markers(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marke
         }
     )
     try:
-        found = _stable_offsets(consumer, wanted, address)
+        found = _stable_offsets(consumer, wanted, address, patience_seconds)
     finally:
         consumer.close()
     return {
@@ -239,14 +244,15 @@ def read_markers(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marke
 
 
 def _stable_offsets(
-    consumer: Consumer, wanted: list[TopicPartition], address: SinkAddress
+    consumer: Consumer, wanted: list[TopicPartition], address: SinkAddress, patience_seconds: float
 ) -> list[Any]:
     """The group's offsets, once no transaction on them is undecided, and the group's coordinator is
     there, which it is not yet where a broker has just come up."""
-    deadline = time.monotonic() + UNSTABLE_SECONDS
+    deadline = time.monotonic() + patience_seconds
+    timeout = min(ANSWER_SECONDS, patience_seconds)
     while True:
         try:
-            found: list[Any] = consumer.committed(wanted, timeout=ANSWER_SECONDS)
+            found: list[Any] = consumer.committed(wanted, timeout=timeout)
             unsure = [place.error for place in found if place.error is not None]
         except KafkaException as error:
             if error.args[0].code() not in _NOT_YET:
@@ -257,7 +263,7 @@ def _stable_offsets(
         if time.monotonic() > deadline:
             raise Unreachable(
                 f"sink {address.sink}: its markers in Kafka are not readable",
-                expected=f"an answer within {UNSTABLE_SECONDS:.0f} seconds",
+                expected=f"an answer within {patience_seconds:.0f} seconds",
                 found=str(unsure[0]),
                 next_step="publish again: it ends what transaction is open",
             )

@@ -7,12 +7,14 @@ itself decides, and where it cannot, nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaAdminClient
+from kafka.admin import TransactionState
 from kafka.errors import KafkaError
 
 from lockstep.control.kafka_options import KafkaConnection
@@ -42,6 +44,9 @@ from lockstep_engine.sinks.kafka_plan import (
 from lockstep_engine.sinks.kafka_tail import read_tail
 
 __all__ = ["OpenedSink", "SinkOpening", "fence", "sink_address", "steps_address"]
+
+PATIENCE_SECONDS = 3.0
+"""How long markers may be unreadable before it is asked whose transaction that is."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,11 @@ class SinkOpening:
         """
         partitions = partition_count(address)
         wanted = self._wanted_shards(partitions) if shards is None else shards
-        before = read_markers(address, range(partitions))
-        ids = set(range(wanted)) | {shard for shard in before if shard < _most_shards(before)}
-        recorded = {**before, **fence(address, sorted(ids))}
+        # Markers that a transaction is about to move cannot be read before it has ended.
+        fence(address, range(wanted))
+        before = self._readable(address, partitions)
+        others = {shard for shard in before if wanted <= shard < _most_shards(before)}
+        recorded = {**before, **fence(address, sorted(others))}
         waiting = self._ended(address, partitions)
         restored = self._restored(address, partitions, wanted, recorded, waiting)
         _stamp(address, recorded, restored)
@@ -138,12 +145,20 @@ class SinkOpening:
 
     # ── transactions that are still open ────────────────────────────────────────────────────────
 
-    def _ended(self, address: SinkAddress, partitions: int) -> tuple[OpenTransaction, ...]:
-        """Tell what holds the end of the topic although every known shard is fenced, and end it where
-        it is this sink's own: a shard's whose marker is gone, or one that hangs. What remains."""
-        waiting = _waiting_partitions(address, partitions)
-        if not waiting:
-            return ()
+    def _readable(self, address: SinkAddress, partitions: int) -> dict[int, Marker]:
+        """All markers; of a shard that was retired while its transaction is open, too."""
+        try:
+            return read_markers(address, range(partitions), PATIENCE_SECONDS)
+        except Unreachable:
+            with self._asking(address) as admin:
+                listed = admin.list_transactions(state_filters=[TransactionState.ONGOING]).values()
+            ids = {one.transactional_id for listings in listed for one in listings}
+            fence(address, sorted(_shards_of(address, ids)))
+            return read_markers(address, range(partitions))
+
+    @contextmanager
+    def _asking(self, address: SinkAddress) -> Iterator[KafkaAdminClient]:
+        """A client that can ask for transactions."""
         try:
             admin = KafkaAdminClient(
                 **_connection(self.sink).kafka_python(),
@@ -152,12 +167,7 @@ class SinkOpening:
                 request_timeout_ms=int(ANSWER_SECONDS * 1000),
             )
             try:
-                found = open_transactions(admin, address.topic, waiting)
-                shards = {address.shard_of(one.transactional_id) for one in found}
-                fence(address, sorted(shard for shard in shards if shard is not None))
-                if shards != {None}:
-                    self._abort(admin, address, waiting)
-                    found = open_transactions(admin, address.topic, waiting)
+                yield admin
             finally:
                 admin.close()
         except (KafkaError, OSError) as error:
@@ -167,6 +177,20 @@ class SinkOpening:
                 found=f"{type(error).__name__}: {error}",
                 next_step="see that the broker runs (`lockstep status`), then publish again",
             ) from error
+
+    def _ended(self, address: SinkAddress, partitions: int) -> tuple[OpenTransaction, ...]:
+        """Tell what holds the end of the topic although every known shard is fenced, and end it where
+        it is this sink's own: a shard's whose marker is gone, or one that hangs. What remains."""
+        waiting = _waiting_partitions(address, partitions)
+        if not waiting:
+            return ()
+        with self._asking(address) as admin:
+            found = open_transactions(admin, address.topic, waiting)
+            own = _shards_of(address, {one.transactional_id for one in found})
+            if own:
+                fence(address, sorted(own))
+                self._abort(admin, address, waiting)
+                found = open_transactions(admin, address.topic, waiting)
         for one in found:
             self.progress(f"{self.sink.name}: {one}")
         return found
@@ -252,6 +276,11 @@ def _stamp(
 
 def _most_shards(markers: Mapping[int, Marker]) -> int:
     return max((marker.shards for marker in markers.values()), default=0)
+
+
+def _shards_of(address: SinkAddress, ids: Iterable[str]) -> set[int]:
+    """The shards of this sink among transactional ids."""
+    return {shard for one in ids if (shard := address.shard_of(one)) is not None}
 
 
 def _connection(sink: SinkTable) -> KafkaConnection:
