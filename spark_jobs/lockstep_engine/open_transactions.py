@@ -31,7 +31,8 @@ _UNDER_WAY = frozenset(
 @dataclass(frozen=True)
 class OpenTransaction:
     """What a partition waits for; `transactional_id` is '' where no coordinator knows the producer,
-    `start_offset` that of the transaction's first record."""
+    `start_offset` that of the transaction's first record, `coordinator_epoch` the newest that the
+    partition knows (-1: none), which no other may be below."""
 
     topic: str
     partition: int
@@ -39,6 +40,7 @@ class OpenTransaction:
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    coordinator_epoch: int
     start_offset: int
     is_hanging: bool
 
@@ -92,6 +94,7 @@ def open_transactions(
                 transactional_id,
                 producer.producer_id,
                 producer.producer_epoch,
+                producer.coordinator_epoch,
                 producer.current_transaction_start_offset,
                 not is_known,
             )
@@ -103,5 +106,10 @@ def abort_transaction(admin: KafkaAdminClient, transaction: OpenTransaction) -> 
     """End a transaction at its partition, past its coordinator. Raises KafkaError."""
     place = TopicPartition(transaction.topic, transaction.partition)
     admin.abort_transaction(
-        AbortTransactionSpec(place, transaction.producer_id, transaction.producer_epoch)
+        AbortTransactionSpec(
+            place,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.coordinator_epoch,
+        )
     )

@@ -151,7 +151,9 @@ class SinkOpening:
             return read_markers(address, range(partitions), PATIENCE_SECONDS)
         except Unreachable:
             with self._asking(address) as admin:
-                listed = admin.list_transactions(state_filters=[TransactionState.ONGOING]).values()
+                listed = admin.list_transactions(
+                    state_filters=[TransactionState.ONGOING.value]
+                ).values()
             ids = {one.transactional_id for listings in listed for one in listings}
             fence(address, sorted(_shards_of(address, ids)))
             return read_markers(address, range(partitions))
