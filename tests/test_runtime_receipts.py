@@ -26,6 +26,7 @@ from lockstep.control.changes import (
 )
 from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
 from lockstep.control.receipts import ReceiptStatus
+from lockstep.deploying import deploy
 from lockstep.errors import Retry
 
 SPEC = """
@@ -70,7 +71,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (tmp_path / "sql").mkdir()
     (tmp_path / "spark-pipeline.yml").write_text(SPEC, "utf-8")
     (tmp_path / "sql" / "shop.sql").write_text(SQL, "utf-8")
-    runtime.deploy(str(tmp_path), found)
+    deploy(str(tmp_path), found)
     change(
         found,
         RecordInterval(Interval(tuple(division(step) for step in range(3)))),
