@@ -74,6 +74,7 @@ def test_an_interval_that_fails_for_want_of_a_snapshot_says_what_is_left() -> No
     parts: Any = SimpleNamespace(
         engine=SimpleNamespace(run=fails),
         state=SimpleNamespace(snapshots=lambda table: frozenset(held[table])),
+        sources=SimpleNamespace(bounds=None),
     )
     job: Any = SimpleNamespace(base_version=2, interval=SimpleNamespace(divisions=()))
     with pytest.raises(StateDiverged, match="version 2 cannot be opened"):

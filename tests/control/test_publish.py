@@ -21,6 +21,7 @@ from lockstep.control.changes import (
 from lockstep.control.job import PublishJob, PublishResult
 from lockstep.control.model import Version
 from lockstep.control.ports import Progress
+from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
 from lockstep.errors import StateDiverged
 
@@ -78,7 +79,7 @@ def test_the_engine_is_told_of_an_intent_that_was_left_open(store: SqlStore) -> 
     view, topic = SINKS
     store.apply(PIPELINE, IntendPublish(topic.name, 0, 2))
     engine = SinksThatSay(2)
-    stages.publish(parts(store, engine), lambda _: None)
+    publish(parts(store, engine), lambda _: None)
     [job] = engine.jobs
     assert {target.name: target.was_intended for target in job.sinks} == {
         view.name: False,
@@ -93,9 +94,9 @@ def test_only_a_topic_asks_for_divisions(store: SqlStore) -> None:
     store.apply(PIPELINE, IntendPublish(topic.name, 0, 1))
     store.apply(PIPELINE, RecordPublished(topic.name, 1))
     engine = SinksThatSay(2)
-    stages.publish(parts(store, engine), lambda _: None)
+    publish(parts(store, engine), lambda _: None)
     assert [division.step for division in engine.jobs[0].divisions] == [2]
-    assert stages.publish(parts(store, engine), lambda _: None).rows == {}
+    assert publish(parts(store, engine), lambda _: None).rows == {}
     assert len(engine.jobs) == 1
 
 
@@ -108,7 +109,7 @@ def test_only_a_topic_asks_for_divisions(store: SqlStore) -> None:
 )
 def test_a_marker_that_does_not_fit_is_refused(store: SqlStore, marker: int, message: str) -> None:
     with pytest.raises(StateDiverged) as caught:
-        stages.publish(parts(store, SinksThatSay(marker)), lambda _: None)
+        publish(parts(store, SinksThatSay(marker)), lambda _: None)
     assert caught.value.message == message
     assert {sink.published_step for sink in store.read(PIPELINE).sinks} == {-1}
 
@@ -126,6 +127,6 @@ def test_a_newer_publish_may_have_moved_a_sink_further(store: SqlStore) -> None:
                 assert isinstance(store.apply(PIPELINE, change), Landed)
             return super().publish(job, progress)
 
-    published = stages.publish(parts(store, Overtaken(4)), lambda _: None)
+    published = publish(parts(store, Overtaken(4)), lambda _: None)
     assert published.markers == {"v": 4, "k": 4}
     assert {sink.published_step for sink in store.read(PIPELINE).sinks} == {2}

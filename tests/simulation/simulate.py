@@ -51,6 +51,7 @@ from lockstep.control.changes import (
 )
 from lockstep.control.job import CatalogSettings
 from lockstep.control.model import PipelineState, RunState, SinkState, TopicSlice, Version
+from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
 from lockstep.errors import LockstepError
 from lockstep.sql.circuit import ProjectFiles
@@ -267,7 +268,7 @@ class Simulation:
         stages.run(parts, _silent)
 
     def _publish(self, parts: stages.Parts) -> None:
-        stages.publish(parts, _silent)
+        publish(parts, _silent)
 
     def _maintain(self, parts: stages.Parts) -> None:
         maintenance.maintain(parts, _silent)
