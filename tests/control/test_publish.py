@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> SqlStore:
         deploy(),
         RecordInterval(interval(0, 3)),
         BeginAttempt(attempt("a", 0, 2)),
-        CommitVersion(Version(1, "a", 2, 0, {}), ""),
+        CommitVersion(Version(1, "a", 2, 0, {"v_changes": 7}), ""),
     ):
         assert isinstance(made.apply(PIPELINE, change), Landed)
     return made
@@ -122,7 +122,7 @@ def test_a_newer_publish_may_have_moved_a_sink_further(store: SqlStore) -> None:
             for change in (
                 RecordInterval(interval(3, 2)),
                 BeginAttempt(attempt("b", 3, 4, "a")),
-                CommitVersion(Version(2, "b", 4, 0, {}), "a"),
+                CommitVersion(Version(2, "b", 4, 0, {"v_changes": 7}), "a"),
             ):
                 assert isinstance(store.apply(PIPELINE, change), Landed)
             return super().publish(job, progress)
