@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def parts(store: SqlStore, engine: SinksThatSay) -> stages.Parts:
         pipeline=PIPELINE,
         store=store,
         sources=nothing,
-        state=nothing,
+        state=SimpleNamespace(settle=lambda *_: None),  # type: ignore[arg-type]
         files=nothing,
         engine=engine,  # type: ignore[arg-type]
         clock=nothing,
