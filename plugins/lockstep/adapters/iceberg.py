@@ -101,6 +101,9 @@ class IcebergState:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "added-records")
 
+    def summary(self, table: str, snapshot_id: int) -> Mapping[str, str]:
+        return summary_of(self._snapshot(table, self._load(table).metadata, snapshot_id))
+
     def total_records(self, table: str, snapshot_id: int) -> int:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "total-records")

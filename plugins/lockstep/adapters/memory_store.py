@@ -7,7 +7,7 @@ from functools import partial
 from threading import Lock
 
 from lockstep.control import transitions
-from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected
+from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected, Restore
 from lockstep.control.model import Division, PipelineState, Version
 from lockstep.errors import NotDeployed
 
@@ -43,7 +43,7 @@ class MemoryStore:
 
     def apply(self, pipeline: str, change: Change) -> Outcome:
         """Landed or Rejected, never Unknown. Raises NotDeployed for all changes but Deploy."""
-        if not isinstance(change, Deploy):
+        if not isinstance(change, Deploy | Restore):
             self.read(pipeline)
         with self._lock:
             before = self._states.get(pipeline)
@@ -53,6 +53,8 @@ class MemoryStore:
                 after = transitions.apply(before, change, name=pipeline, log=kept)
             except transitions.Precondition as refused:
                 return Rejected(refused.reason, before)
+            if isinstance(change, Restore) and after is not before:
+                log.update((d.step, d) for d in change.divisions)
             if after.pending is not None:
                 log.update((d.step, d) for d in after.pending.divisions)
             for step in [step for step in log if step < after.oldest_step]:

@@ -33,7 +33,7 @@ from lockstep.control.model import (
 from lockstep.control.rollbacks import pending_interval
 from lockstep.sql.circuit import ProjectFiles
 
-__all__ = ["read_divisions", "read_names", "read_state", "write_state"]
+__all__ = ["read_divisions", "read_names", "read_state", "write_again", "write_state"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -240,6 +240,16 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
         {},
     )
     return True
+
+
+def write_again(connection: Connection, name: str, divisions: Iterable[Division]) -> None:
+    """Write these divisions, in place of what is there for their steps."""
+    wanted = tuple(divisions)
+    steps = [division.step for division in wanted]
+    for table in (tables.steps, tables.divisions, tables.table_slices):
+        connection.execute(delete(table).where(table.c.pipeline == name, table.c.step.in_(steps)))
+    if wanted:
+        _write_divisions(connection, name, wanted)
 
 
 def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Values:

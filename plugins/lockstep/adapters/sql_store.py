@@ -41,7 +41,7 @@ from sqlalchemy.pool import NullPool
 
 from lockstep.adapters import sql_rows, sql_tables
 from lockstep.control import transitions
-from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected, Unknown
+from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected, Restore, Unknown
 from lockstep.control.model import Division, PipelineState, Version
 from lockstep.errors import NotDeployed, StateDiverged, Unreachable, WrongUse
 
@@ -139,6 +139,8 @@ class SqlStore:
         try:
             if not sql_rows.write_state(connection, before, after):
                 return None
+            if isinstance(change, Restore):
+                sql_rows.write_again(connection, after.name, change.divisions)
         except IntegrityError:
             if before is None:
                 return None  # another first deploy was faster
@@ -158,7 +160,7 @@ class SqlStore:
         self, connection: Connection, pipeline: str, change: Change, *, lock: bool
     ) -> PipelineState | None:
         state = sql_rows.read_state(connection, pipeline, lock=lock)
-        if state is None and not isinstance(change, Deploy):
+        if state is None and not isinstance(change, Deploy | Restore):
             raise self._not_deployed(connection, pipeline)
         return state
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from lockstep.control.model import (
     Attempt,
+    Division,
     Interval,
     PipelineState,
     RunState,
@@ -36,6 +37,7 @@ __all__ = [
     "RefuseAttempt",
     "Rejected",
     "ReleaseLease",
+    "Restore",
     "RollBack",
     "SetDesired",
     "SwapSnapshots",
@@ -70,6 +72,19 @@ class Deploy:
     sources: tuple[str, ...] | None = None
     rebuilds: bool = False
     distrusted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Record again what tables and sinks say of a pipeline, where the store has lost it, or is older.
+
+    `divisions` are those that are still asked for, from `state.oldest_step` on. Refused where the store
+    knows the same life of the pipeline at the same version or a newer one, or another life of it with
+    a version of its own. Equal to what is there, nothing changes.
+    """
+
+    state: PipelineState
+    divisions: tuple[Division, ...]
 
 
 @dataclass(frozen=True)
@@ -272,6 +287,7 @@ class TrimSteps:
 
 Change = (
     Deploy
+    | Restore
     | SetDesired
     | TakeLease
     | ReleaseLease

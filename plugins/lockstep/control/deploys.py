@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lockstep.control.changes import Deploy, SetDesired
+from lockstep.control.changes import Deploy, Restore, SetDesired
 from lockstep.control.model import (
     PipelineState,
     Replaced,
@@ -17,7 +17,7 @@ from lockstep.control.model import (
 from lockstep.control.preconditions import Precondition, check_unique, require
 from lockstep.control.rollbacks import AT_WORK, given_up
 
-__all__ = ["deploy_again", "first_deploy", "set_desired"]
+__all__ = ["deploy_again", "first_deploy", "restore", "set_desired"]
 
 
 def first_deploy(name: str, change: Deploy) -> PipelineState:
@@ -86,6 +86,28 @@ def _sinks_after(state: PipelineState, change: Deploy) -> tuple[SinkState, ...]:
             )
         sinks.append(sink if before is None else before)
     return tuple(sinks)
+
+
+def restore(state: PipelineState, change: Restore) -> PipelineState:
+    """What tables and sinks say, where the store knows less."""
+    wanted, known = change.state, state.version
+    if (state.incarnation, known) == (wanted.incarnation, wanted.version):
+        return state
+    require(
+        known.number == 0 or state.incarnation == wanted.incarnation,
+        lambda: (
+            f"the store has version {known.number} of another life of {state.name}, incarnation "
+            f"{state.incarnation}; the tables are of incarnation {wanted.incarnation}"
+        ),
+    )
+    require(
+        known.number < wanted.version.number,
+        lambda: (
+            f"the store has version {known.number}, up to step {known.last_step}; the tables say "
+            f"{wanted.version.number}, up to step {wanted.version.last_step}"
+        ),
+    )
+    return wanted
 
 
 def set_desired(state: PipelineState, change: SetDesired) -> PipelineState:

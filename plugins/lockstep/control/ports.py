@@ -209,6 +209,10 @@ class State(Protocol):
         None leaves `main` where it is."""
         ...
 
+    def summary(self, table: str, snapshot_id: int) -> Mapping[str, str]:
+        """What a snapshot says of itself, with `operation`."""
+        ...
+
     def snapshots(self, table: str) -> frozenset[int]:
         """The ids of all snapshots that the table still has; none where there is no such table."""
         ...

@@ -8,12 +8,28 @@ would see.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
 from lockstep.control.preconditions import Precondition, check_moment, check_sorted, require
 
-__all__ = ["positions_after"]
+__all__ = ["positions_after", "positions_logged"]
+
+
+def positions_logged(divisions: Iterable[Division]) -> tuple[SourceSlice, ...]:
+    """Positions once steps are read that were recorded long ago. A source that was absent in between, or
+    whose past was forgotten, begins where it came back."""
+    known: dict[str, SourceSlice] = {}
+    for division in divisions:
+        reached: dict[str, SourceSlice] = {}
+        for slice_ in division.slices:
+            try:
+                reached[slice_.source] = _position_after(known.get(slice_.source), slice_, "")
+            except Precondition:
+                reached[slice_.source] = _position_after(None, slice_, "")
+        known = reached
+    return tuple(known[source] for source in sorted(known))
 
 
 def positions_after(

@@ -25,7 +25,15 @@ from lockstep.control.ports import PartitionBounds, SourceBounds, TopicBounds
 from lockstep.control.table_history import TableHistory
 from lockstep.errors import SourceChanged
 
-__all__ = ["Divided", "StepLimits", "boundaries", "check_readable", "divide", "up_to"]
+__all__ = [
+    "Divided",
+    "StepLimits",
+    "boundaries",
+    "check_continues",
+    "check_readable",
+    "divide",
+    "up_to",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -347,6 +355,14 @@ def _first_offsets(
                 at = partition.first
             reached[source, partition.partition] = at
     return reached
+
+
+def check_continues(position: TopicSlice, topic: TopicBounds) -> None:
+    """Raise SourceChanged where a topic no longer holds what comes after a position."""
+    _check_same_topic(position, topic)
+    there = {partition.partition: partition for partition in topic.partitions}
+    for range_ in position.ranges:
+        _check_held(position.source, topic.topic, there[range_.partition], range_.end)
 
 
 def check_readable(slice_: TopicSlice, topic: TopicBounds) -> None:

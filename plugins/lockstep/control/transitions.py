@@ -25,6 +25,7 @@ from lockstep.control.changes import (
     RecordPublished,
     RefuseAttempt,
     ReleaseLease,
+    Restore,
     RollBack,
     SetDesired,
     SwapSnapshots,
@@ -33,7 +34,7 @@ from lockstep.control.changes import (
     TrimVersions,
     UndoRollBack,
 )
-from lockstep.control.deploys import deploy_again, first_deploy, set_desired
+from lockstep.control.deploys import deploy_again, first_deploy, restore, set_desired
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -71,6 +72,8 @@ def apply(
     revision is one more wherever anything changed.
     """
     if state is None:
+        if isinstance(change, Restore):
+            return change.state
         if not isinstance(change, Deploy):
             raise Precondition(f"no pipeline {name} is deployed, so nothing about it can change")
         return first_deploy(name, change)
@@ -82,6 +85,8 @@ def _changed(state: PipelineState, change: Change, log: StepLog) -> PipelineStat
     match change:
         case Deploy():
             return deploy_again(state, change)
+        case Restore():
+            return restore(state, change)
         case SetDesired():
             return set_desired(state, change)
         case TakeLease():
