@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from airflow_fakes import STEP, T0, FakePipeline, Memory
 
-from lockstep import runtime
+from lockstep import deploying, runtime
 from lockstep.airflow.operators import (
     BrokenOperator,
     MaintainOperator,
@@ -23,6 +23,7 @@ from lockstep.airflow.operators import (
     view_asset,
 )
 from lockstep.control.job import Difference
+from lockstep.control.model import RunState
 from lockstep.errors import EngineFailed, SourceChanged
 
 Opener = Callable[[FakePipeline], FakePipeline]
@@ -92,6 +93,31 @@ def test_a_run_by_hand_without_a_logical_date_advances_to_when_it_was_asked_for(
     del by_hand["data_interval_end"]
     PlanOperator(task_id="plan", pipeline="shop").execute(by_hand)
     assert pipeline.next_step == 360
+
+
+@pytest.mark.parametrize(
+    ("ask", "wanted"),
+    [("pause", RunState.PAUSE), ("resume", RunState.RUN), ("stop", RunState.STOP)],
+)
+def test_a_run_can_ask_its_pipeline_to_pause_and_to_go_on(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, ask: str, wanted: RunState
+) -> None:
+    asked: list[tuple[str, RunState]] = []
+    monkeypatch.setattr(runtime, "desire", lambda name, desired, _: asked.append((name, desired)))
+    opened(FakePipeline())
+    PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": ask}))
+    assert asked == [("shop", wanted)]
+
+
+def test_a_run_can_ask_for_all_state_to_be_made_anew(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(deploying, "reconcile", lambda name, _: asked.append(name))
+    opened(FakePipeline())
+    PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": "reconcile"}))
+    PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": "advance"}))
+    assert asked == ["shop"]
 
 
 def publish(pipeline: FakePipeline, store: Memory) -> Any:

@@ -17,7 +17,7 @@ import yaml
 from airflow.sdk import DAG, BaseOperator, Param
 
 from lockstep.adapters.settings import Settings
-from lockstep.airflow import operators
+from lockstep.airflow import operators, tasks
 from lockstep.airflow.schedule import interval_seconds, timetable
 from lockstep.control.model import PipelineState
 from lockstep.errors import WrongUse
@@ -199,6 +199,14 @@ def _params() -> dict[str, Param]:
             type="boolean",
             title="All that is there now",
             description="Take all records that are there now as one interval with one step.",
+        ),
+        "ask": Param(
+            tasks.Ask.ADVANCE.value,
+            enum=[ask.value for ask in tasks.Ask],
+            title="Ask of the pipeline",
+            description="`advance` as always; `pause` and `stop` let what is recorded end and begin "
+            "nothing more; `resume` lets it go on; `reconcile` makes all state anew from the sources, "
+            "and publishes by what the views then differ.",
         ),
     }
 

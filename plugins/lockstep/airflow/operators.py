@@ -218,6 +218,8 @@ class PlanOperator(_StageOperator):
     """Records the division of the next interval; pushes steps, records, and if there is more."""
 
     def execute(self, context: Context) -> dict[str, Any]:
+        asked = tasks.Ask((context.get("params") or {}).get("ask") or tasks.Ask.ADVANCE)
+        self._ask(asked)
         with self.opened() as pipeline:
             planned = tasks.plan(pipeline, _until(context), self.progress)
         self.outcome = tasks.planned_text(planned)
@@ -228,6 +230,19 @@ class PlanOperator(_StageOperator):
             "records": interval.records if interval else 0,
             "more": planned.behind,
         }
+
+    def _ask(self, asked: tasks.Ask) -> None:
+        """What a person wants of the pipeline besides advancing it; recorded before the run plans."""
+        from lockstep import deploying, runtime
+
+        if asked is tasks.Ask.ADVANCE:
+            return
+        settings = Settings.load()
+        if asked is tasks.Ask.RECONCILE:
+            deploying.reconcile(self.pipeline, settings)
+        else:
+            runtime.desire(self.pipeline, tasks.DESIRED[asked], settings)
+        self.progress(f"pipeline {self.pipeline} was asked to {asked.value}")
 
 
 class RunOperator(_StageOperator):

@@ -22,16 +22,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from lockstep.control.model import PipelineState
+from lockstep.control.model import PipelineState, RunState
 from lockstep.control.output_log import require_equal
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.errors import LeaseHeld, WrongUse
 
 __all__ = [
+    "DESIRED",
     "Advanced",
+    "Ask",
     "Opened",
     "maintain",
     "plan",
@@ -44,6 +48,21 @@ __all__ = [
 ]
 
 _Answer = TypeVar("_Answer")
+
+
+class Ask(Enum):
+    """What a run can ask of its pipeline."""
+
+    ADVANCE = "advance"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    RECONCILE = "reconcile"
+
+
+DESIRED: Mapping[Ask, RunState] = MappingProxyType(
+    {Ask.PAUSE: RunState.PAUSE, Ask.RESUME: RunState.RUN, Ask.STOP: RunState.STOP}
+)
 
 
 class Opened(Protocol):
