@@ -85,6 +85,9 @@ def open_transactions(
             and known.state in _UNDER_WAY
             and TopicPartition(topic, partition) in known.topic_partitions
         )
+        if known is not None and not is_known and producer.producer_epoch >= known.producer_epoch:
+            # It has ended since it was seen. One that hangs is of a producer that was fenced.
+            continue
         since = known.transaction_start_time_ms if is_known else producer.last_timestamp
         transactions.append(
             OpenTransaction(

@@ -156,6 +156,7 @@ def test_a_topic_that_cannot_tell_is_not_guessed_at(
         f"sink out: its markers in Kafka are lost, and topic {topic} does not say which of steps 2 to "
         f"3 are published: {doubt[fault]}"
     )
+    assert error.found == "the intent to publish them, and records of steps up to 2"
     assert "say 'resume_after' = '1' at sinks.sql:1:1" in error.next_step
     assert found(broker.bootstrap, topic) == there
     for said in ("0", "4"):

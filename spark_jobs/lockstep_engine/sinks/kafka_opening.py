@@ -41,7 +41,7 @@ from lockstep_engine.sinks.kafka_plan import (
     markers_from_tail,
     plan_shards,
 )
-from lockstep_engine.sinks.kafka_tail import read_tail
+from lockstep_engine.sinks.kafka_tail import Tail, read_tail
 
 __all__ = ["OpenedSink", "SinkOpening", "fence", "sink_address", "steps_address"]
 
@@ -234,8 +234,13 @@ class SinkOpening:
             # A marker that is there is younger than one that is forgotten: no shard was moved since.
             if in_force and are_at_published:
                 return {}
-            step = self._resume_after(address, tail.doubt)
-            told = {shard: Marker(step, shards or wanted) for shard in range(shards or wanted)}
+            said = self._resume_after(address, tail)
+            # What there is of the topic shows what is whole at least.
+            least = told or {shard: Marker(said, wanted) for shard in range(wanted)}
+            told = {
+                shard: Marker(max(said, marker.step), marker.shards)
+                for shard, marker in least.items()
+            }
         restored = {shard: marker for shard, marker in told.items() if shard not in recorded}
         if restored:
             self.progress(
@@ -248,16 +253,18 @@ class SinkOpening:
             )
         return restored
 
-    def _resume_after(self, address: SinkAddress, doubt: str) -> int:
+    def _resume_after(self, address: SinkAddress, tail: Tail) -> int:
         """The last step in the topic as a person says. Raises StateDiverged where nobody does."""
         said = self.sink.options.get("resume_after")
         if said is not None and self.published <= int(said) <= self.last_step:
             return int(said)
+        newest = max((step for _, _, step in tail.records), default=None)
         raise StateDiverged(
             f"sink {self.sink.name}: its markers in Kafka are lost, and topic {address.topic} does not "
-            f"say which of steps {self.published + 1} to {self.last_step} are published: {doubt}",
+            f"say which of steps {self.published + 1} to {self.last_step} are published: {tail.doubt}",
             expected=f"markers of group {address.group}, or all records of these steps",
-            found=f"steps up to {self.published} recorded as published, and the intent to publish more",
+            found="the intent to publish them, and records of "
+            + ("none of them" if newest is None else f"steps up to {newest}"),
             next_step=f"find the last step that the topic holds whole, say 'resume_after' = "
             f"'{self.published}' at {self.sink.position}, deploy, and publish again",
         )
