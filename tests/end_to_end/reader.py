@@ -171,6 +171,47 @@ def disorder(records: Iterable[object]) -> Findings:
     return findings
 
 
+def steps_said(records: Iterable[object]) -> dict[int, Counter[Row]]:
+    """What a sink's side topic says of each step: how many messages it has, and its input."""
+    result: dict[int, Counter[Row]] = {}
+    for record in records:
+        said = json.loads(record.value)  # type: ignore[attr-defined]
+        inputs = json.dumps(said["inputs"], sort_keys=True)
+        result.setdefault(said["step"], Counter())[said["rows"], inputs] += 1
+    return result
+
+
+def expected_steps(
+    sent: Iterable[object], divisions: Iterable[Division]
+) -> Mapping[int, Counter[Row]]:
+    """What it should say, of what the sink has sent."""
+    messages = Counter(map(_step, sent))
+    return {
+        division.step: Counter({(messages[division.step], _inputs_text(division)): 1})
+        for division in divisions
+    }
+
+
+def _inputs_text(division: Division) -> str:
+    inputs: dict[str, object] = {}
+    for slice_ in division.slices:
+        if isinstance(slice_, TopicSlice):
+            spans = {str(r.partition): [r.start, r.end] for r in slice_.ranges}
+            inputs[slice_.source] = {
+                "topic": slice_.topic,
+                "topic_id": slice_.topic_id,
+                "partitions": spans,
+            }
+        else:
+            inputs[slice_.source] = {
+                "table": slice_.table,
+                "table_id": slice_.table_id,
+                "start": slice_.start,
+                "end": slice_.end,
+            }
+    return json.dumps(inputs, sort_keys=True)
+
+
 def _step(record: object) -> int:
     return int(dict(record.headers)["lockstep-step"])  # type: ignore[attr-defined]
 

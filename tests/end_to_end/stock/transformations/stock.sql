@@ -15,4 +15,4 @@ SELECT category, count(*) AS items, max(revenue) AS best FROM item_sales GROUP B
 
 CREATE SINK stock_out FROM item_sales
 USING kafka OPTIONS ('kafka.bootstrap.servers' = '${lockstep.kafka}', 'topic' = 'stock_out', 'format' = 'upsert',
-  'key' = 'item', 'shards' = '2');
+  'key' = 'item', 'shards' = '2', 'steps_topic' = 'stock_steps');
