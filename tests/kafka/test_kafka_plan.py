@@ -14,11 +14,12 @@ from lockstep.errors import StateDiverged
 from lockstep_engine.sinks.kafka_plan import (
     FencedError,
     IncompleteRowsError,
+    LostMarkers,
     Marker,
     Message,
     ShardWork,
     SinkPlan,
-    lost_shards,
+    lost_markers,
     marker_after,
     markers_from_tail,
     plan_shards,
@@ -265,14 +266,27 @@ def test_metadata_without_rows_is_that_of_earlier_releases() -> None:
     assert Marker(5, 3, 10, "9f").metadata == "step=5 shards=3 rows=10 digest=9f"
 
 
-def test_shards_that_have_lost_their_marker() -> None:
-    assert lost_shards({}, "s") == (0, frozenset())
-    assert lost_shards({0: Marker(5, 3), 2: Marker(4, 3)}, "s") == (3, {1})
-    assert lost_shards({0: Marker(5, 1), 3: Marker(2, 1)}, "s") == (1, frozenset())
+def test_where_markers_are_lost_the_store_or_the_topic_knows() -> None:
+    def lost(markers: dict[int, Marker], was_intended: bool) -> LostMarkers | None:
+        return lost_markers(markers, 5, was_intended, "s")
+
+    assert lost({}, False) is None
+    assert lost({}, True) == LostMarkers(0, False)
+    there = {0: Marker(5, 3), 1: Marker(9, 3), 2: Marker(5, 3)}
+    assert lost(there, True) is None
+    moved = {0: Marker(5, 3), 1: Marker(9, 3)}
+    assert lost(moved, True) == lost(moved, False) == LostMarkers(3, False)
+    in_part = {1: Marker(5, 2, 7, "d")}
+    assert lost(in_part, False) == LostMarkers(2, False)
+    standing = {0: Marker(5, 3), 2: Marker(5, 3)}
+    assert lost(standing, False) is None
+    assert lost(standing, True) == LostMarkers(3, True)
+    retired = {0: Marker(5, 1), 3: Marker(2, 1)}
+    assert lost(retired, True) is None
     # A change of the number had begun, which is done where all are equal.
-    assert lost_shards({1: Marker(5, 3), 2: Marker(5, 1)}, "s") == (3, {0})
+    assert lost({1: Marker(5, 3), 2: Marker(5, 1)}, True) == LostMarkers(3, True)
     with pytest.raises(StateDiverged, match="sink s: its markers") as caught:
-        lost_shards({1: Marker(5, 3), 2: Marker(6, 1)}, "s")
+        lost({1: Marker(5, 3), 2: Marker(6, 1)}, True)
     assert caught.value.expected == "a marker of shard 0"
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from zlib import crc32
 
-from sim_kafka import Cluster, Link, Sources, read_markers, tail_markers
+from sim_kafka import Cluster, Link, Sources, read_markers, read_tail
 from sim_lake import DELETE, Lake, Row, SimulatedState
 from sim_world import MINUTE, Process, World
 
@@ -378,7 +378,7 @@ def expand(rows: Counter[Row]) -> list[Row]:
 
 @dataclass
 class _TopicPublish:
-    """The order of `lockstep_engine.sinks.kafka`: markers, fences, markers, stamps, rows."""
+    """The order of `lockstep_engine.sinks.kafka`: fences, markers, fences, stamps, rows."""
 
     engine: SimulatedEngine
     session: str
@@ -399,7 +399,9 @@ class _TopicPublish:
             messages[shard].append(Message(row[-1], -1, key, repr((row[-2], row[:-2])).encode()))
             counts[shard][row[-1]] += 1
         works = [
-            ShardWork(shard, plan.shards, plan.after[shard], last, counts[shard])
+            ShardWork(
+                shard, plan.shards, plan.after[shard], last, counts[shard], digests(messages[shard])
+            )
             for shard in range(plan.shards)
             if plan.after[shard] < last
         ]
@@ -415,29 +417,32 @@ class _TopicPublish:
 
     def _plan(self) -> kafka_plan.SinkPlan:
         cluster, published = self.engine.cluster, self.target.first_step - 1
-        before = read_markers(cluster, range(len(cluster.logs)))
-        ids = self._ids(before, int(self.job.files.spec))
-        recorded = {**before, **self._fence(sorted(ids))}
-        in_force = (
-            recorded[0] if 0 in recorded else max(recorded.values(), key=_number, default=None)
-        )
-        shards = 0 if in_force is None else in_force.shards
-        if not shards or any(shard not in recorded for shard in range(shards)):
-            told = tail_markers(cluster, shards, published)
-            lost = {shard: marker for shard, marker in told.items() if shard not in recorded}
-            self._stamp(lost, recorded)
-            recorded.update(lost)
         wanted = int(self.job.files.spec)
+        self._fence(list(range(wanted)))
+        before = read_markers(cluster, range(len(cluster.logs)))
+        most = max((marker.shards for marker in before.values()), default=0)
+        others = sorted(shard for shard in before if wanted <= shard < most)
+        recorded = {**before, **self._fence(others)}
+        restored = self._restored(recorded, published)
+        self._stamp(restored, recorded)
+        recorded.update(restored)
         plan = kafka_plan.plan_shards(recorded, wanted, published, self.target.name)
         stamps = {s: kafka_plan.Marker(step, plan.shards) for s, step in plan.stamp.items()}
         self._stamp(stamps, recorded)
         return plan
 
-    @staticmethod
-    def _ids(before: Mapping[int, kafka_plan.Marker], wanted: int) -> set[int]:
-        """Shards that somebody may be at work on: those wanted now, and those that there were."""
-        most = max((marker.shards for marker in before.values()), default=0)
-        return set(range(wanted)) | {shard for shard in before if shard < most}
+    def _restored(
+        self, recorded: Mapping[int, kafka_plan.Marker], published: int
+    ) -> dict[int, kafka_plan.Marker]:
+        """The markers that are lost, from a topic that keeps all."""
+        lost = kafka_plan.lost_markers(
+            recorded, published, self.target.was_intended, self.target.name
+        )
+        if lost is None:
+            return {}
+        tail = read_tail(self.engine.cluster, published)
+        told = kafka_plan.markers_from_tail(tail, lost.shards, published)
+        return {shard: marker for shard, marker in told.items() if shard not in recorded}
 
     def _stamp(
         self, markers: Mapping[int, kafka_plan.Marker], recorded: Mapping[int, kafka_plan.Marker]
@@ -500,5 +505,9 @@ class _TopicPublish:
             raise SparkError(str(error)) from error
 
 
-def _number(marker: kafka_plan.Marker) -> int:
-    return marker.shards
+def digests(messages: list[Message]) -> dict[int, str]:
+    """By step, of its messages in their order."""
+    steps = sorted({message.step for message in messages})
+    return {
+        step: f"{crc32(repr([m for m in messages if m.step == step]).encode()):x}" for step in steps
+    }

@@ -6,6 +6,7 @@ functions beside it are twins of those that the Kafka sink asks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -238,7 +239,7 @@ class Link:
     def begin(self) -> None:
         """Nothing goes out until the first record."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> bool:
         assert message.key is not None, "every record of the simulation has a key"
         place = crc32(message.key) % len(self._cluster.logs)
         self._cluster.world.pause()
@@ -248,6 +249,7 @@ class Link:
             place,
             lambda transaction: Sent(transaction, message, self._shard, self._shards),
         )
+        return self._cluster.world.random.random() < 0.02
 
     def abort(self) -> None:
         try:
@@ -288,24 +290,15 @@ def read_markers(cluster: Cluster, shards: Iterable[int]) -> dict[int, Marker]:
     return cluster.world.exchange(f"markers {wanted}", look)
 
 
-def tail_markers(cluster: Cluster, shards: int, published: int) -> dict[int, Marker]:
-    """What the topic's records of steps beyond `published` say. `shards` is the number in force, 0 where
-    no marker says it: then the newest record does. Records of other numbers are of whole steps."""
+def read_tail(cluster: Cluster, published: int) -> dict[tuple[int, int, int], int]:
+    """By (shard, number of shards, step), how many records of steps beyond `published` there are."""
 
-    def look() -> dict[int, Marker]:
-        tail = {
+    def look() -> dict[tuple[int, int, int], int]:
+        return Counter(
             (sent.shard, sent.shards, sent.message.step)
             for partition in range(len(cluster.logs))
             for sent in cluster.committed(partition)
             if sent.message.step > published
-        }
-        number = shards or max(tail, key=lambda record: record[2], default=(0, 0, 0))[1]
-        base = max([published, *(step for _, n, step in tail if n != number)])
-        return {
-            shard: Marker(
-                max([base, *(t for s, n, t in tail if (s, n) == (shard, number))]), number
-            )
-            for shard in range(number)
-        }
+        )
 
     return cluster.world.exchange("the topic's end", look)

@@ -37,7 +37,7 @@ from lockstep_engine.sinks.kafka_plan import (
     FencedError,
     Marker,
     SinkPlan,
-    lost_shards,
+    lost_markers,
     markers_from_tail,
     plan_shards,
 )
@@ -215,10 +215,8 @@ class SinkOpening:
         waiting: tuple[OpenTransaction, ...],
     ) -> dict[int, Marker]:
         """Markers for shards in force that have lost theirs; none where the store knows all."""
-        shards, lost = lost_shards(recorded, self.sink.name)
-        in_force = [marker for shard, marker in recorded.items() if shard < shards]
-        are_at_published = all(m.step == self.published and not m.rows for m in in_force)
-        if (shards and not lost) or (are_at_published and not self.was_intended):
+        lost = lost_markers(recorded, self.published, self.was_intended, self.sink.name)
+        if lost is None:
             return {}
         if waiting:
             raise Retry(
@@ -229,10 +227,10 @@ class SinkOpening:
                 next_step="publish again once it has ended",
             )
         tail = read_tail(address, partitions, self.published)
-        told = markers_from_tail(tail.records, shards, self.published)
+        told = markers_from_tail(tail.records, lost.shards, self.published)
         if tail.doubt:
             # A marker that is there is younger than one that is forgotten: no shard was moved since.
-            if in_force and are_at_published:
+            if lost.is_one_left:
                 return {}
             said = self._resume_after(address, tail)
             # What there is of the topic shows what is whole at least.

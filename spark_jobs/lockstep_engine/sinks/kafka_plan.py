@@ -27,13 +27,14 @@ from lockstep.errors import StateDiverged
 __all__ = [
     "FencedError",
     "IncompleteRowsError",
+    "LostMarkers",
     "Marker",
     "Message",
     "ShardLink",
     "ShardWork",
     "SinkPlan",
     "check_part",
-    "lost_shards",
+    "lost_markers",
     "marker_after",
     "markers_from_tail",
     "plan_shards",
@@ -209,11 +210,30 @@ def _zero_last(stamp: Mapping[int, int]) -> dict[int, int]:
 # ── markers that are lost ───────────────────────────────────────────────────────────────────────
 
 
-def lost_shards(markers: Mapping[int, Marker], sink: str) -> tuple[int, frozenset[int]]:
-    """The number of shards in force, 0 where no marker is left to say it, and which of them have no
-    marker. Kafka forgets each by itself, `offsets.retention.minutes` after its last commit."""
+@dataclass(frozen=True)
+class LostMarkers:
+    """Markers are lost, and the store does not know what they said. `shards` is the number in force, 0
+    where no marker is left to say it; `is_one_left`: one is, and all that are stand at the step that is
+    recorded as published."""
+
+    shards: int
+    is_one_left: bool
+
+
+def lost_markers(
+    markers: Mapping[int, Marker], published: int, was_intended: bool, sink: str
+) -> LostMarkers | None:
+    """Whether the topic has to tell; None where all markers are there, or the store knows what those
+    that are lost said: no publish of later steps was ever begun.
+
+    Kafka forgets each marker by itself, `offsets.retention.minutes` after its last commit.
+    """
     shards = _shards_in_force(markers, sink) if markers else 0
-    return shards, frozenset(range(shards)) - frozenset(markers)
+    left = [markers[shard] for shard in range(shards) if shard in markers]
+    are_at_published = all(one.step == published and not one.rows for one in left)
+    if (shards and len(left) == shards) or (are_at_published and not was_intended):
+        return None
+    return LostMarkers(shards, bool(left) and are_at_published)
 
 
 def markers_from_tail(
