@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from lockstep.control.model import Version
 from lockstep.control.ports import Progress
 from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
-from lockstep.errors import StateDiverged
+from lockstep.errors import AttemptLost, StateDiverged
 
 PIPELINE = "p"
 
@@ -131,3 +132,19 @@ def test_a_newer_publish_may_have_moved_a_sink_further(store: SqlStore) -> None:
     published = publish(parts(store, Overtaken(4)), lambda _: None)
     assert published.markers == {"v": 4, "k": 4}
     assert {sink.published_step for sink in store.read(PIPELINE).sinks} == {2}
+
+
+def test_an_intent_that_is_opened_meanwhile_is_not_overlooked(store: SqlStore) -> None:
+    """Somebody else may have sent rows: who does not know that must not take lost markers for none."""
+    engine = SinksThatSay(2)
+
+    class Slow(SettledState):
+        def settle(self, *_: object, **__: object) -> None:
+            store.apply(PIPELINE, IntendPublish("k", 0, 2))
+
+    slow = replace(parts(store, engine), state=Slow())  # type: ignore[arg-type]
+    with pytest.raises(AttemptLost, match="sink k has an open intent by now"):
+        stages.publish(slow, lambda _: None)
+    assert engine.jobs == []
+    stages.publish(parts(store, engine), lambda _: None)
+    assert {target.was_intended for target in engine.jobs[0].sinks} == {True}

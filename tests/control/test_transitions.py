@@ -296,6 +296,18 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "sink v has an open intent up to step 2, rows of which may be out; it cannot shrink to 1",
     ),
     (
+        "intended by another",
+        INTENDED,
+        IntendPublish("v", 0, 2, is_resumed=False),
+        "sink v has an open intent by now, which the publish has not seen",
+    ),
+    (
+        "resumed by another",
+        COMMITTED,
+        IntendPublish("v", 0, 2, is_resumed=True),
+        "sink v has no open intent by now, which the publish has not seen",
+    ),
+    (
         "sink ahead of the record",
         COMMITTED,
         RecordPublished("v", 3),

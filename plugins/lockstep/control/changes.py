@@ -233,11 +233,16 @@ class ForgetAttempts:
 class IntendPublish:
     """Record that a sink is about to be moved. Refused beyond the newest version's last step, while
     dropped steps are replayed, or where the sink is not at intent.first_step - 1 by the record, or
-    where an open intent went further. Twice is harmless; an open intent may grow."""
+    where an open intent went further. Twice is harmless; an open intent may grow.
+
+    `is_resumed`, where not None, says whether an intent is open already: who finds the markers lost
+    has to know whether somebody else may have sent rows.
+    """
 
     sink: str
     first_step: int
     last_step: int
+    is_resumed: bool | None = None
 
 
 @dataclass(frozen=True)

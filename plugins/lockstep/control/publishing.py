@@ -46,7 +46,8 @@ def publish(parts: Parts, progress: Progress) -> Published:
     # A run that died right after its commit has not pinned the version yet.
     settle(parts, recorded, version)
     for target in targets:
-        record(parts, IntendPublish(target.name, target.first_step, target.last_step))
+        intent = (target.first_step, target.last_step, target.was_intended)
+        record(parts, IntendPublish(target.name, *intent))
     parts.reached(Point.PUBLISH_INTENDED)
     job = PublishJob(
         pipeline=parts.pipeline,

@@ -37,6 +37,13 @@ def intend_publish(state: PipelineState, change: IntendPublish) -> PipelineState
             f"publish up to {intent.last_step}"
         ),
     )
+    require(
+        change.is_resumed in (None, sink.intent is not None),
+        lambda: (
+            f"sink {sink.name} has {'an' if sink.intent else 'no'} open intent by now, which the "
+            "publish has not seen"
+        ),
+    )
     if sink.intent == intent:
         return state
     require(
