@@ -138,13 +138,12 @@ def test_an_intent_that_is_opened_meanwhile_is_not_overlooked(store: SqlStore) -
     """Somebody else may have sent rows: who does not know that must not take lost markers for none."""
     engine = SinksThatSay(2)
 
-    class Slow(SettledState):
-        def settle(self, *_: object, **__: object) -> None:
-            store.apply(PIPELINE, IntendPublish("k", 0, 2))
+    def settle(*_: object, **__: object) -> None:
+        store.apply(PIPELINE, IntendPublish("k", 0, 2))
 
-    slow = replace(parts(store, engine), state=Slow())  # type: ignore[arg-type]
+    slow = replace(parts(store, engine), state=SimpleNamespace(settle=settle))  # type: ignore[arg-type]
     with pytest.raises(AttemptLost, match="sink k has an open intent by now"):
-        stages.publish(slow, lambda _: None)
+        publish(slow, lambda _: None)
     assert engine.jobs == []
-    stages.publish(parts(store, engine), lambda _: None)
+    publish(parts(store, engine), lambda _: None)
     assert {target.was_intended for target in engine.jobs[0].sinks} == {True}
