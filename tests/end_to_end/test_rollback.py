@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import reader
+from long_lived import Totals
 from pyiceberg.catalog import load_catalog
 
 from lockstep import rolling_back, runtime
@@ -20,90 +22,74 @@ from lockstep.control.changes import Landed, SwapSnapshots
 from lockstep.control.interval import Point
 from lockstep.control.model import AttemptState, PipelineState
 from lockstep.control.reports import Backfilled
-from lockstep.deploying import deploy
 from lockstep.errors import StateDiverged
 from lockstep.runtime import Pipeline
-
-sys.path.insert(0, str(Path(__file__).parent))
-import reader
-from totals_project import Traffic, check, copy_project, create_topics, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 OUTBOXES = ("customer_totals_changes", "countries_changes")
-ORDERS = 60
 
 
-@dataclass
-class Totals:
-    """The project `totals` at work; `said` is all that its stages have said."""
+class Rolled(Totals):
+    """The project `totals` at work in this process; `said` is all that its stages have said."""
 
-    settings: Settings
-    bootstrap: str
-    prefix: str
-
-    def __post_init__(self) -> None:
-        self.traffic = Traffic(self.bootstrap, self.prefix, seed=7)
+    def __init__(self, settings: Settings, prefix: str) -> None:
+        super().__init__(settings, prefix, seed=7)
         self.said: list[str] = []
-        self.sent = 0
 
     @property
     def state(self) -> PipelineState:
-        return runtime.recorded("totals", self.settings)
+        return runtime.recorded(self.name, self.settings)
 
     def interval(self) -> None:
         """Send records, and advance over them."""
-        self.traffic.send(orders=ORDERS, customers=4)
-        self.sent += ORDERS
+        self.change(rows=60)
         self.advance()
 
-    def advance(self, reached: Any = lambda _: None) -> None:
+    def advance(self, reached: Callable[[Point], None] = lambda _: None) -> None:
         """Intervals until there is nothing more to do, as `lockstep run --once` does it."""
-        with Pipeline("totals", self.settings, reached) as pipeline:
+        with Pipeline(self.name, self.settings, reached) as pipeline:
             while pipeline.plan(None, self.said.append).interval is not None:
                 pipeline.run(self.said.append)
             pipeline.publish(self.said.append)
 
     def roll_back(self, number: int | None) -> None:
-        plan = rolling_back.plan_rollback("totals", number, self.settings)
+        plan = rolling_back.plan_rollback(self.name, number, self.settings)
         rolling_back.roll_back(plan, self.settings, self.said.append)
 
     def rows(self, table: str) -> Counter[Any]:
         """All rows of a table as `main` shows it, `_weight` and `_step` too."""
-        with Pipeline("totals", self.settings) as pipeline:
-            catalog = pipeline._opened().catalog
-        return Counter(tuple(row.items()) for row in reader.read_table(catalog, table))
+        return Counter(tuple(row.items()) for row in reader.read_table(self.catalog, table))
 
     def refs(self, table: str) -> dict[str, int]:
-        with Pipeline("totals", self.settings) as pipeline:
+        with Pipeline(self.name, self.settings) as pipeline:
             return dict(pipeline._opened().state.refs(table))
 
     def messages(self) -> list[tuple[int, Any]]:
-        return [
-            (record.offset, record.value)
-            for record in reader.read_topic(self.bootstrap, f"{self.prefix}_totals_out")
-        ]
-
-    def check(self) -> None:
-        check(self.settings, self.bootstrap, self.prefix, self.sent)
+        records = reader.read_topic(self.settings.kafka, f"{self._prefix}totals_out")
+        return [(record.offset, record.value) for record in records]
 
 
 @pytest.fixture
-def totals(tmp_path: Path, spark_server: Any, broker: Any, database: str) -> Totals:
+def totals(tmp_path: Path, spark_server: Any, broker: Any, database: str) -> Rolled:
     """Two intervals of the project, all published."""
-    project = tmp_path / "project"
-    copy_project(project, prefix=database)
-    create_topics(broker.bootstrap, prefix=database)
-    variables = environment(tmp_path / "home", spark_server.remote, broker.bootstrap)
-    settings = Settings.load(variables)
-    deploy(str(project), settings)
-    made = Totals(settings, broker.bootstrap, database)
+    home = tmp_path / "home"
+    home.mkdir()
+    variables = {
+        "LOCKSTEP_HOME": str(home),
+        "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
+        "LOCKSTEP_KAFKA": broker.bootstrap,
+        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
+        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
+    }
+    made = Rolled(Settings.load(variables), f"{database}_")
+    made.deploy(tmp_path / "project")
     for _ in range(2):
         made.interval()
     return made
 
 
-def test_what_is_replayed_comes_out_as_it_was_and_goes_to_no_sink(totals: Totals) -> None:
+def test_what_is_replayed_comes_out_as_it_was_and_goes_to_no_sink(totals: Rolled) -> None:
     totals.interval()
     before, outboxes = totals.state, {table: totals.rows(table) for table in OUTBOXES}
     views = {view: totals.refs(view)["main"] for view in ("customer_totals", "countries")}
@@ -146,10 +132,11 @@ def test_what_is_replayed_comes_out_as_it_was_and_goes_to_no_sink(totals: Totals
         assert not [ref for ref in totals.refs(table) if ref.partition("_")[2] in replaced]
     assert not replaced & {attempt.id for attempt in totals.state.attempts}
     totals.interval()
-    totals.check()
+    findings = totals.check(totals.sent)
+    assert findings.clean, findings
 
 
-def tamper(totals: Totals, table: str, step: int) -> None:
+def tamper(totals: Rolled, table: str, step: int) -> None:
     """Make a row of the step another one in the newest version's snapshot of an outbox."""
     version = totals.state.version
     with Pipeline("totals", totals.settings) as pipeline:
@@ -172,12 +159,12 @@ def tamper(totals: Totals, table: str, step: int) -> None:
     assert isinstance(store.apply("totals", swap), Landed)
 
 
-def backfill(totals: Totals, start: datetime, end: datetime) -> Backfilled:
+def backfill(totals: Rolled, start: datetime, end: datetime) -> Backfilled:
     with Pipeline("totals", totals.settings) as pipeline:
         return pipeline.backfill(start, end, totals.said.append)
 
 
-def test_a_backfill_compares_and_changes_nothing(totals: Totals) -> None:
+def test_a_backfill_compares_and_changes_nothing(totals: Rolled) -> None:
     before = totals.state
     refs = {table: totals.refs(table) for table in before.version.tables}
     with Pipeline("totals", totals.settings) as pipeline:
@@ -209,11 +196,11 @@ def test_a_backfill_compares_and_changes_nothing(totals: Totals) -> None:
         assert {n: s for n, s in totals.refs(table).items() if n != "tampered"} == expected
 
 
-def rows_from(totals: Totals, table: str, step: int) -> list[tuple[Any, int]]:
+def rows_from(totals: Rolled, table: str, step: int) -> list[tuple[Any, int]]:
     return [(row, n) for row, n in totals.rows(table).items() if dict(row)["_step"] >= step]
 
 
-def test_a_replay_that_gives_other_rows_is_refused_and_can_be_taken_back(totals: Totals) -> None:
+def test_a_replay_that_gives_other_rows_is_refused_and_can_be_taken_back(totals: Rolled) -> None:
     """A row of the old output is changed: the replay is right, and what is published is not."""
     step = totals.state.version.last_step
     tamper(totals, "countries_changes", step)
@@ -235,7 +222,7 @@ def test_a_replay_that_gives_other_rows_is_refused_and_can_be_taken_back(totals:
     assert totals.state.version.number == 3
 
 
-def test_a_replay_that_dies_right_after_its_commit_is_shown_by_the_next_run(totals: Totals) -> None:
+def test_a_replay_that_dies_right_after_its_commit_is_shown_by_the_next_run(totals: Rolled) -> None:
     """`main` still shows what the rollback dropped, and nothing says so but the attempts on record."""
 
     class Died(BaseException):
@@ -255,4 +242,5 @@ def test_a_replay_that_dies_right_after_its_commit_is_shown_by_the_next_run(tota
     for table, rows in outboxes.items():
         assert totals.refs(table)["main"] == after.version.tables[table]
         assert rows <= totals.rows(table)
-    totals.check()
+    findings = totals.check(totals.sent)
+    assert findings.clean, findings

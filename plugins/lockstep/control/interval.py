@@ -252,6 +252,7 @@ def interval_job(
 ) -> IntervalJob:
     """What the engine is asked to do for an attempt at an interval, from the version `base`."""
     time_before = _time_before(parts, interval)
+    interval = without_forgotten(began, interval)
     return IntervalJob(
         pipeline=parts.pipeline,
         incarnation=began.incarnation,
@@ -259,7 +260,7 @@ def interval_job(
         branch=attempt.branch,
         base_version=base.number,
         base_tables=base.tables,
-        interval=without_forgotten(began, interval),
+        interval=interval,
         layout_epoch=base.layout_epoch,
         files=began.files,
         variables=parts.variables,
@@ -276,24 +277,25 @@ def append(
     parts: Parts, began: PipelineState, job: IntervalJob, progress: Progress
 ) -> IntervalResult:
     """Have the engine do it. Raises StateDiverged where the version cannot be opened, SourceChanged
-    where a topic was made anew before it was read, or while it was."""
+    where a topic was made anew."""
+    reads_past = job.rebuilding is not None
+    _check_topics(parts, job.interval, reads_past=reads_past)
     try:
-        _check_topics(parts, job)
         result = parts.engine.run(job, progress)
-        _check_topics(parts, job)
-        return result
     except LockstepError:
         opening.require(began, job.base_version, opening.examine(parts.state, began.versions))
         raise
+    _check_topics(parts, job.interval, reads_past=reads_past)
+    return result
 
 
-def _check_topics(parts: Parts, job: IntervalJob) -> None:
+def _check_topics(parts: Parts, interval: Interval, *, reads_past: bool) -> None:
     """A topic that is made anew while it is read, or before, has other records at the same offsets: its
     id is looked at before and after."""
     read: dict[str, TopicSlice] = {}
-    for division in job.interval.divisions:
+    for division in interval.divisions:
         for slice_ in division.slices:
-            if isinstance(slice_, TopicSlice) and (slice_.records or job.rebuilding is not None):
+            if isinstance(slice_, TopicSlice) and (slice_.records or reads_past):
                 read.setdefault(slice_.source, slice_)
     for source, found in zip(read, in_parallel(parts.sources.bounds, read), strict=True):
         assert isinstance(found, TopicBounds), "a topic's slice is of a topic"

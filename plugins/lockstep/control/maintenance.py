@@ -228,7 +228,7 @@ def _sweep_swaps(parts: Parts, state: PipelineState) -> None:
     open_swaps = swap_branches(state.version.attempt)
 
     def sweep(table: str) -> None:
-        named = {version.tables.get(table) for version in state.versions}
+        named = {v.tables.get(table) for v in (*state.versions, *state.dropped)}
         refs = parts.state.refs(table)
         swaps = [name for name in refs if name.startswith(SWAP_PREFIX)]
         over = [s for s in swaps if not s.startswith(open_swaps) and refs[s] not in named]
