@@ -199,6 +199,6 @@ def of_leases(state: PipelineState, now: datetime) -> Iterator[Finding]:
         yield Finding(
             Health.NOTE,
             "attempts",
-            f"{dead} have ended without a version",
+            f"{dead} ended without a version",
             "nothing: maintenance sweeps",
         )

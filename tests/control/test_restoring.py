@@ -1,0 +1,120 @@
+"""The recorded state from what tables and sinks say, and when it may be recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from control_builders import FILES, SINKS, at, interval, life, slice_of, store_url
+
+from lockstep.adapters.memory_store import MemoryStore
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.control.changes import Landed, Rejected, Restore
+from lockstep.control.ports import Store
+from lockstep.control.positions import positions_logged
+from lockstep.control.restoring import Pinned, newest_pinned, restored
+from lockstep.errors import StateDiverged
+
+NEEDED = {"_trace_a", "v_changes"}
+SUMMARY = {"lockstep.step": "5", "lockstep.incarnation": "i1", "lockstep.layout": "0"}
+PINNED = Pinned(2, "a1", {"_trace_a": 20, "v_changes": 21})
+DIVISIONS = interval(0, 6).divisions
+
+
+def restore(*steps: int) -> Restore:
+    """From sinks at these steps."""
+    sinks = tuple(replace(s, published_step=n) for s, n in zip(SINKS, steps, strict=True))
+    summaries = {"_trace_a": {**SUMMARY, "lockstep.step": "4"}, "v_changes": SUMMARY}
+    return restored("p", FILES, PINNED, summaries, DIVISIONS, sinks)
+
+
+def test_the_newest_version_that_all_needed_tables_pin() -> None:
+    refs = {
+        "_trace_a": {"v1_a0": 10, "v2_a1": 20, "v3_a2": 30, "main": 30},
+        "v_changes": {"v1_a0": 11, "v2_a1": 21, "attempt_a2": 31},
+        "v": {"lockstep": 5},
+    }
+    assert newest_pinned(refs, NEEDED, "p") == PINNED
+    with pytest.raises(StateDiverged) as lacking:
+        newest_pinned({"_trace_a": refs["_trace_a"]}, NEEDED, "p")
+    assert lacking.value.found == "no table v_changes"
+    with pytest.raises(StateDiverged) as partly:
+        newest_pinned({"_trace_a": {"v1_a0": 1}, "v_changes": {"v2_a1": 2}}, NEEDED, "p")
+    assert partly.value.found == "2 versions in part"
+
+
+def test_what_is_restored() -> None:
+    change = restore(5, 3)
+    state = change.state
+    assert (state.incarnation, state.next_step, state.last_time) == ("i1", 6, at(5))
+    assert (state.version.number, state.version.attempt, state.version.last_step) == (2, "a1", 5)
+    assert state.positions == (slice_of("s", (0, 0, 60), (1, 0, 60)),)
+    assert state.oldest_step == 3
+    assert [division.step for division in change.divisions] == [3, 4, 5]
+    assert state.pending is None
+
+
+def test_a_sink_that_is_further_than_any_pinned_version_is_refused() -> None:
+    with pytest.raises(StateDiverged, match="sink k of pipeline p is beyond"):
+        restore(5, 6)
+
+
+def test_a_log_without_the_last_step_is_refused() -> None:
+    with pytest.raises(StateDiverged, match="the step log lacks step 5"):
+        restored("p", FILES, PINNED, {"t": SUMMARY}, DIVISIONS[:5], SINKS)
+
+
+@pytest.fixture(params=["memory", "sql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return MemoryStore() if request.param == "memory" else SqlStore(store_url(tmp_path))
+
+
+def test_a_store_that_has_lost_the_pipeline_has_it_again(store: Store) -> None:
+    change = restore(5, 3)
+    assert isinstance(store.apply("p", change), Landed)
+    assert store.read("p") == change.state
+    assert store.divisions("p", 0, 9) == change.divisions
+    assert isinstance(store.apply("p", change), Landed)
+    assert store.read("p").revision == change.state.revision
+
+
+def test_an_old_backup_is_brought_up(store: Store) -> None:
+    for change in life(1):
+        assert isinstance(store.apply("p", change), Landed)
+    newer = restore(5, 5)
+    assert isinstance(store.apply("p", newer), Landed)
+    found = store.read("p")
+    assert replace(found, revision=1) == newer.state
+    assert [division.step for division in store.divisions("p", 0, 9)] == [5]
+
+
+def test_a_store_that_knows_more_is_left_as_it_is(store: Store) -> None:
+    for change in life(3):
+        assert isinstance(store.apply("p", change), Landed)
+    outcome = store.apply("p", restore(5, 5))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == (
+        "the store has version 3, up to step 8; the tables say 2, up to step 5"
+    )
+
+
+def test_another_life_of_the_pipeline_is_left_as_it_is(store: Store) -> None:
+    for change in life(1):
+        store.apply("p", change)
+    other = restore(5, 5)
+    other = replace(other, state=replace(other.state, incarnation="i9"))
+    outcome = store.apply("p", other)
+    assert isinstance(outcome, Rejected)
+    assert "another life of p" in outcome.reason
+
+
+def test_positions_begin_where_a_source_came_back() -> None:
+    first, gone, again = (
+        replace(DIVISIONS[0], slices=(slice_of("s", (0, 0, 4)),)),
+        replace(DIVISIONS[1], slices=()),
+        replace(DIVISIONS[2], slices=(slice_of("s", (0, 1, 9), topic_id="id2"),)),
+    )
+    assert positions_logged((first, gone, again)) == again.slices
+    forgotten = replace(DIVISIONS[1], slices=(slice_of("s", (0, 7, 9)),))
+    assert positions_logged((first, forgotten)) == forgotten.slices
