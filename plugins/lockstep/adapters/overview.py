@@ -62,7 +62,7 @@ def overview(name: str, settings: Settings) -> Overview:
     errors: Mapping[str, int] | None = None
     trouble: list[str] = []
     try:
-        project = parse_project(state.files, settings.variables())
+        project = parse_project(state.version_files, settings.variables())
         try:
             errors = _errors(project, state, settings)
         except LockstepError as error:

@@ -95,7 +95,7 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
     """
     store = SqlStore(settings.store_url)
     state = store.read(name)
-    project = parse_project(state.files, settings.variables())
+    project = parse_project(state.version_files, settings.variables())
     wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
     catalog = OpenCatalog(wanted)
     shown = _published_views(project, state, catalog)

@@ -146,7 +146,7 @@ def _merge(parts: Parts, progress: Progress) -> int:
             incarnation=recorded.incarnation,
             branch=branch,
             tables=tuple(narrowed),
-            files=recorded.files,
+            files=recorded.version_files,
             variables=parts.variables,
             catalog=parts.catalog,
             session=recorded.session,
