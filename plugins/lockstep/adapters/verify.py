@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from lockstep.adapters.catalogs import catalog_settings
+from lockstep.adapters.iceberg import IcebergState
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.adapters.verify_changes import reading_of
@@ -27,6 +28,7 @@ from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
 from lockstep.adapters.verify_late import OnTime, refuse_watermark
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.adapters.verify_tables import in_utc, load_table
+from lockstep.control.history import all_divisions, as_recorded
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, OffsetRange, PipelineState, TopicSlice
 from lockstep.control.ports import Progress
@@ -103,7 +105,8 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
     checks: dict[str, ViewCheck] = {}
     for step, together in groupby(sorted(shown, key=lambda s: s.step), key=lambda s: s.step):
         progress(f"recomputing step {step} from the sources")
-        divisions = store.divisions(name, 0, step)
+        logged = all_divisions(state, step, store, IcebergState(wanted))
+        divisions = as_recorded(logged, state.positions).divisions
         with duckdb.connect() as connection:
             loaded = _load_sources(connection, project, divisions, step, catalog, progress)
             bad_records = {source: one.bad_records for source, one in loaded.items()}

@@ -26,6 +26,7 @@ from lockstep.control.step_log import logged_divisions
 from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
 
 __all__ = [
+    "all_divisions",
     "as_one_step",
     "as_recorded",
     "in_one_step",
@@ -150,7 +151,7 @@ def rebuilding(
     if replaced is None:
         return None
     if needs_divisions:
-        divisions = _all_divisions(state, interval.first_step - 1, store, tables)
+        divisions = all_divisions(state, interval.first_step - 1, store, tables)
         history = as_recorded(divisions, state.positions)
     else:
         assert time_before is not None, "a version that is replaced has a last step"
@@ -158,7 +159,7 @@ def rebuilding(
     return Rebuilding(replaced.files, replaced.distrusted, history)
 
 
-def _all_divisions(
+def all_divisions(
     state: PipelineState, last_step: int, store: Store, tables: State
 ) -> tuple[Division, ...]:
     """The divisions of all steps from the first on: the store's, and before those the logged ones."""
