@@ -91,6 +91,22 @@ def test_a_backfill_of_what_is_published_compares_and_tells_nobody(airflow: Airf
 
 
 @pytest.mark.usefixtures("scheduled")
+def test_a_run_that_is_cleared_compares_what_is_published(airflow: Airflow) -> None:
+    top = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    asked = {"logical_date": (top - timedelta(hours=2)).isoformat(), "conf": {}}
+    answer = airflow.post("dags/shop/dagRuns", asked)
+    assert answer.status_code == 200, answer.text
+    run_id = answer.json()["dag_run_id"]
+    assert airflow.ended("shop", run_id)["state"] == "success"
+    assert airflow.xcom("shop", run_id, "run")["replayed"] is None
+    cleared = airflow.post(f"dags/shop/dagRuns/{run_id}/clear", {"dry_run": False})
+    assert cleared.status_code == 200, cleared.text
+    assert airflow.ended("shop", run_id)["state"] == "success"
+    assert airflow.xcom("shop", run_id, "run")["replayed"] is not None
+    assert airflow.get("assets/events", source_run_id=run_id)["asset_events"] == []
+
+
+@pytest.mark.usefixtures("scheduled")
 def test_a_run_by_hand_takes_all_that_is_there(airflow: Airflow) -> None:
     run = by_hand(airflow, {"once": True})
     assert run["state"] == "success"
