@@ -52,6 +52,7 @@ from lockstep.control.job import (
     TableWrite,
 )
 from lockstep.control.ports import Progress, State
+from lockstep.control.publishing import publish
 from lockstep.deploying import deploy
 from lockstep.runtime import Pipeline
 from lockstep.sql.circuit import SinkTable
@@ -220,7 +221,7 @@ def advance_unguarded(parts: stages.Parts) -> Seconds:
     work: Mapping[str, Callable[[], object]] = {
         "plan": lambda: stages.plan(parts, None, silent),
         "run": lambda: stages.run(parts, silent),
-        "publish": lambda: stages.publish(parts, silent),
+        "publish": lambda: publish(parts, silent),
     }
     seconds = {}
     for stage in STAGES:

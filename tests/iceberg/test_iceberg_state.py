@@ -16,6 +16,7 @@ from pyiceberg.exceptions import CommitStateUnknownException
 
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.errors import StateDiverged, Unreachable
+from lockstep.ids import swap_branch
 
 
 @pytest.fixture
@@ -199,6 +200,19 @@ def test_main_leaves_what_a_rollback_dropped_for_what_was_made_in_its_place(lake
         assert lake.state.refs("t")["main"] == replayed
 
 
+def test_main_leaves_merged_files_of_what_was_dropped(lake: Lake) -> None:
+    """Of the snapshots below them nothing may be left."""
+    _, dropped, replayed = after_a_rollback(lake)
+    swap = {"lockstep.merge": swap_branch("b", "1")}
+    lake.state.append_rows("t", "main", [], swap)
+    lake.state.drop_refs("t", ["v1_b"])
+    lake.table("t").maintenance.expire_snapshots().by_id(dropped).commit()
+    with pytest.raises(StateDiverged, match="main holds snapshots that are not in any version"):
+        lake.state.settle("t", replayed, "v1_c", replaced=("a",))
+    lake.state.settle("t", replayed, "v1_c", replaced=("b",))
+    assert lake.state.refs("t")["main"] == replayed
+
+
 def test_main_goes_back_where_nothing_was_made_in_place_of_what_was_dropped(lake: Lake) -> None:
     root, _, _ = after_a_rollback(lake)
     lake.state.settle("t", root, "v1_d", replaced=("b",))
@@ -212,10 +226,12 @@ def test_main_stays_with_rows_of_others_that_stand_on_what_was_dropped(lake: Lak
         lake.state.settle("t", replayed, "v1_c", replaced=("b",))
 
 
-def test_snapshots_are_those_still_there_and_none_of_a_table_that_is_not(lake: Lake) -> None:
+def test_snapshots_are_those_still_there_and_the_root_is_one_of_its_own(lake: Lake) -> None:
     root, dropped, replayed = after_a_rollback(lake)
-    assert lake.state.snapshots("t") == {root, dropped, replayed}
-    assert lake.state.snapshots("gone") == frozenset()
+    assert lake.state.snapshots("t") == {None, root, dropped, replayed}
+    lake.table("t").maintenance.expire_snapshots().by_id(root).commit()
+    assert lake.state.snapshots("t") == {dropped, replayed}
+    assert lake.state.snapshots("never made") == {None}
 
 
 @settings(max_examples=25, deadline=None)

@@ -21,6 +21,9 @@ from sim_lake import DELETE, Lake, Row, SimulatedState
 from sim_world import MINUTE, Process, World
 
 from lockstep.control.job import (
+    CompareJob,
+    CompareResult,
+    Difference,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -92,6 +95,27 @@ class SimulatedEngine:
         del progress
         publishing = _Publishing(self, job, f"{job.session}/publish")
         return self._driven("publish", publishing.session, publishing.run)
+
+    def compare(self, job: CompareJob, progress: Progress) -> CompareResult:
+        del progress
+        [table] = job.tables
+
+        def rows(snapshot_id: int) -> Counter[Row]:
+            held = self.lake.table(table.table).snapshot(snapshot_id).rows
+            return Counter(row for row in held if job.first_step <= row[-1] <= job.last_step)
+
+        def look() -> CompareResult:
+            logged, replayed = rows(table.logged), rows(table.replayed)
+            missing, unexpected = logged - replayed, replayed - logged
+            other = sorted((missing + unexpected).elements(), key=repr)
+            differences = [
+                Difference(table.view, row[-1], missing[row], unexpected[row], (repr(row),))
+                for row in other[:1]
+            ]
+            return CompareResult({table.view: logged.total()}, tuple(differences))
+
+        session = f"{job.session}/compare"
+        return self._driven("compare", session, lambda: self.on_server("compare", session, look))
 
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         del progress

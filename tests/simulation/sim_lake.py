@@ -16,7 +16,7 @@ from sim_world import World
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged
-from lockstep.ids import MAIN, MARKED_TAG
+from lockstep.ids import MAIN, MARKED_TAG, swap_branches
 
 Row = tuple[Any, ...]
 
@@ -336,13 +336,28 @@ class SimulatedState:
 
         self._lake.world.exchange(f"append rows to {branch} of {table}", act)
 
-    def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
+    def snapshots(self, table: str) -> frozenset[int | None]:
+        def question(found: Table) -> frozenset[int | None]:
+            roots = [s for s in found.snapshots.values() if s.parent is None and s.sequence == 1]
+            return frozenset(found.snapshots) | ({None} if roots else set())
+
+        return self._read("snapshots of", table, question)
+
+    def settle(
+        self,
+        table: str,
+        snapshot_id: int,
+        tag: str,
+        drop: Sequence[str] = (),
+        replaced: Collection[str] | None = (),
+    ) -> None:
         def change(found: Table) -> RefChange:
             found.snapshot(snapshot_id)
             if tag in found.refs and not found.descends(snapshot_id, found.refs[tag]):
                 raise StateDiverged(f"table {table}: tag {tag} pins another snapshot")
             dropped = tuple(sorted(set(drop) & set(found.refs) - {MAIN, tag}))
-            return RefChange({**advance(found, snapshot_id), tag: snapshot_id}, dropped)
+            main = {} if replaced is None else advance(found, snapshot_id, replaced)
+            return RefChange({**main, tag: snapshot_id}, dropped)
 
         self._change(f"settle {tag} of", table, change)
 
@@ -433,10 +448,15 @@ class SimulatedFiles:
         return self._lake.world.exchange(f"{what} {table}", act)
 
 
-def advance(table: Table, snapshot_id: int) -> Mapping[str, int]:
-    """`main` moved forward; nothing where it is there or beyond."""
+def advance(table: Table, snapshot_id: int, replaced: Collection[str] = ()) -> Mapping[str, int]:
+    """`main` moved forward; nothing where it is there or beyond. It leaves what the attempts `replaced`
+    alone have written."""
     main = table.refs.get(MAIN)
     if main is None or table.descends(snapshot_id, main):
+        return {MAIN: snapshot_id}
+    head = table.snapshots[main].summary
+    swaps = tuple(map(swap_branches, replaced))
+    if head.get("lockstep.attempt") in replaced or head.get("lockstep.merge", "").startswith(swaps):
         return {MAIN: snapshot_id}
     if table.descends(main, snapshot_id):
         return {}

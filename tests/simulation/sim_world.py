@@ -54,6 +54,8 @@ class Rates:
     other_shards_per_start: float = 0.15
     new_partition_per_start: float = 0.05
     pause_per_start: float = 0.05
+    rollback_per_start: float = 0.15
+    backfill_per_start: float = 0.1
     open_transaction_per_partition: float = 0.2
 
     def without_faults(self) -> Rates:

@@ -39,15 +39,17 @@ from sim_world import (
 )
 
 from lockstep.adapters.lease import held
+from lockstep.control import backfill, maintenance
 from lockstep.control import interval as stages
-from lockstep.control import maintenance
 from lockstep.control.changes import (
     Change,
     CommitVersion,
     Deploy,
     RecordPublished,
+    RollBack,
     SetDesired,
     SwapSnapshots,
+    UndoRollBack,
 )
 from lockstep.control.job import CatalogSettings
 from lockstep.control.model import PipelineState, RunState, SinkState, TopicSlice, Version
@@ -208,6 +210,23 @@ class Simulation:
             self.store.send(PIPELINE, SetDesired(world.random.choice(list(RunState))))
         if world.chance("user_compaction_per_start"):
             self._compact_view()
+        if world.chance("rollback_per_start"):
+            self._roll_back()
+        if world.chance("backfill_per_start"):
+            self._start(0, (self._backfill,))
+
+    def _roll_back(self) -> None:
+        """To any version that is kept and pinned, which the empty one is not; or a rollback is taken
+        back."""
+        state = self.store.memory.read(PIPELINE)
+        change: Change = SetDesired(state.desired)
+        if state.dropped and self.world.random.random() < 0.5:
+            change = UndoRollBack(state.dropped[-1].number, state.dropped[-1].attempt)
+        elif pinned := [version for version in state.versions[:-1] if version.number]:
+            target = self.world.random.choice(pinned)
+            change = RollBack(target.number, target.attempt)
+        self.store.send(PIPELINE, change)
+        self.world.note(f"the operator: {change}")
 
     def _expire(self) -> None:
         """Snapshots expire at any time, the youngest too: only refs keep them."""
@@ -269,6 +288,20 @@ class Simulation:
 
     def _publish(self, parts: stages.Parts) -> None:
         publish(parts, _silent)
+
+    def _backfill(self, parts: stages.Parts) -> None:
+        """All that versions are kept for, job by job."""
+        state = self.store.read(PIPELINE)
+        first, last = max(0, state.versions[0].last_step), state.version.last_step
+        kept = self.store.divisions(PIPELINE, first, last)
+        if len(state.versions) == 1 or not kept:
+            return
+        begin = kept[0].time if state.versions[0].number else kept[0].time - timedelta(days=1)
+        if begin == kept[-1].time:
+            return
+        for piece in backfill.plan_backfill(state, kept, begin, kept[-1].time, self.limits):
+            for difference in backfill.replay(parts, piece, _silent).differences:
+                self.findings.append(Finding("changed", "a replay", str(difference)))
 
     def _maintain(self, parts: stages.Parts) -> None:
         maintenance.maintain(parts, _silent)
@@ -339,9 +372,10 @@ class Simulation:
                 self.findings += self._version_judged(after.version)
             case RecordPublished(sink, last_step):
                 self.findings += self._sink_judged(sink, last_step)
-        if after.version.number < before.version.number:
+        is_meant = isinstance(change, RollBack | UndoRollBack)
+        if after.version.number < before.version.number and not is_meant:
             self.findings.append(Finding("lost", "versions", f"{before.version.number}"))
-        committed = max(after.version.last_step, before.version.last_step)
+        committed = max(after.output_step, before.output_step)
         for where, step in self._sink_steps():
             if step > committed:
                 what = f"step {step}, where step {committed} is the last that is committed"

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from lockstep.adapters.iceberg_history import (
     count_of,
     descends,
+    is_root,
     line,
     newest_marker,
     root_of,
@@ -38,7 +38,7 @@ from lockstep.adapters.iceberg_history import (
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import ViewHead
 from lockstep.errors import StateDiverged, Unreachable
-from lockstep.ids import MAIN, MARKED_TAG
+from lockstep.ids import MAIN, MARKED_TAG, swap_branches
 from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergState"]
@@ -86,13 +86,14 @@ class IcebergState:
         metadata = self._load(table).metadata
         return {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())}
 
-    def snapshots(self, table: str) -> frozenset[int]:
+    def snapshots(self, table: str) -> frozenset[int | None]:
         with self._catalog.plain_errors(table):
             try:
                 metadata = self._catalog.load(self._settings.database, table).metadata
             except (NoSuchTableError, NoSuchNamespaceError):
-                return frozenset()
-        return frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+                return frozenset({None})
+        kept = frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+        return kept | {None} if any(map(is_root, metadata.snapshots)) else kept
 
     def head(self, table: str, branch: str) -> int:
         return self._ref(table, self._load(table).metadata, branch).snapshot_id
@@ -397,15 +398,15 @@ def _advance(
 def _is_replaced(
     metadata: TableMetadata, head: int, snapshot_id: int, replaced: Collection[str]
 ) -> bool:
-    """Whether all that `head` holds beyond the snapshot's own past is of the attempts `replaced`, or
-    files of theirs that were merged."""
-    past = {snapshot.snapshot_id for snapshot in line(metadata, snapshot_id)}
-    beyond = takewhile(lambda s: s.snapshot_id not in past, line(metadata, head))
-    summaries = [summary_of(snapshot) for snapshot in beyond]
-    of_attempts = [summary.get("lockstep.attempt", "") in replaced for summary in summaries]
-    return any(of_attempts) and all(
-        of_attempt or "lockstep.merge" in summary
-        for of_attempt, summary in zip(of_attempts, summaries, strict=True)
+    """Whether `head` is of one of the attempts `replaced`, or files of theirs that were merged, and the
+    snapshot does not stand on it. What is below such a head, it stood on when it was settled."""
+    found = metadata.snapshot_by_id(head)
+    if found is None or not replaced or descends(metadata, snapshot_id, head):
+        return False
+    summary = summary_of(found)
+    merged = summary.get("lockstep.merge", "")
+    return summary.get("lockstep.attempt", "") in replaced or merged.startswith(
+        tuple(map(swap_branches, replaced))
     )
 
 

@@ -11,7 +11,16 @@ from lockstep.control.ports import Marker
 from lockstep.errors import StateDiverged
 from lockstep.ids import MARKED_TAG, is_whole
 
-__all__ = ["count_of", "descends", "line", "newest_marker", "root_of", "summary_of", "write_id_of"]
+__all__ = [
+    "count_of",
+    "descends",
+    "is_root",
+    "line",
+    "newest_marker",
+    "root_of",
+    "summary_of",
+    "write_id_of",
+]
 
 
 def line(metadata: TableMetadata, head: int) -> Iterator[Snapshot]:
@@ -28,11 +37,16 @@ def descends(metadata: TableMetadata, snapshot_id: int, ancestor: int) -> bool:
     return any(snapshot.snapshot_id == ancestor for snapshot in line(metadata, snapshot_id))
 
 
+def is_root(snapshot: Snapshot) -> bool:
+    """Whether it is a table's first snapshot ever. Its sequence number is asked for, too: expiry may cut
+    a later snapshot off from its parent."""
+    return snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1
+
+
 def root_of(table: str, metadata: TableMetadata) -> Snapshot:
-    """The first snapshot ever. Its sequence number is asked for, too: expiry may cut a later
-    snapshot off from its parent."""
+    """The first snapshot ever. Raises StateDiverged where it is gone."""
     for snapshot in metadata.snapshots:
-        if snapshot.parent_snapshot_id is None and snapshot.sequence_number == 1:
+        if is_root(snapshot):
             return snapshot
     raise StateDiverged(
         f"table {table} has lost its root, the empty snapshot that it was made with",
@@ -80,8 +94,10 @@ def newest_marker(table: str, metadata: TableMetadata, head: Snapshot) -> Marker
         if marker is not None:
             return marker
         summary = summary_of(snapshot)
-        is_root = snapshot.parent_snapshot_id is None and count_of(snapshot, "total-records") == 0
-        if summary.get("operation") != Operation.REPLACE.value and not is_root:
+        is_empty_root = (
+            snapshot.parent_snapshot_id is None and count_of(snapshot, "total-records") == 0
+        )
+        if summary.get("operation") != Operation.REPLACE.value and not is_empty_root:
             raise StateDiverged(
                 f"view {table}: snapshot {snapshot.snapshot_id} on main changed rows, and Lockstep "
                 "has not written it",

@@ -36,16 +36,16 @@ class Opening:
 
 
 def versions_by_table(
-    versions: Iterable[Version], snapshots: Mapping[str, Collection[int]]
+    versions: Iterable[Version], snapshots: Mapping[str, Collection[int | None]]
 ) -> Mapping[str, frozenset[int]]:
     """What each table answers to `versions()`: the numbers whose snapshot of it is in `snapshots`.
 
-    A table that a version does not name is new after it, and is opened at its empty root.
+    A table that a version does not name is new after it, and is opened at its empty root: None.
     """
     recorded = tuple(versions)
     return {
         table: frozenset(
-            version.number for version in recorded if version.tables.get(table) in {None, *held}
+            version.number for version in recorded if version.tables.get(table) in held
         )
         for table, held in snapshots.items()
     }
@@ -81,6 +81,13 @@ def require(recorded: PipelineState, number: int, opening: Opening) -> None:
     shown = ", ".join(lacking[:TABLES_SHOWN])
     more = len(lacking) - TABLES_SHOWN
     tables = f"{shown} and {more} more" if more > 0 else shown
+    if recorded.dropped:
+        raise StateDiverged(
+            f"pipeline {recorded.name}: version {number}, to which it was rolled back, cannot be opened",
+            expected="its snapshot of every table",
+            found=f"none of {tables}",
+            next_step=f"lockstep rollback {recorded.name} --undo",
+        )
     if opening.newest is None:
         raise StateDiverged(
             f"pipeline {recorded.name}: no version can be opened",

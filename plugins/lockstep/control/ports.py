@@ -213,8 +213,9 @@ class State(Protocol):
         """What a snapshot says of itself, with `operation`."""
         ...
 
-    def snapshots(self, table: str) -> frozenset[int]:
-        """The ids of all snapshots that the table still has; none where there is no such table."""
+    def snapshots(self, table: str) -> frozenset[int | None]:
+        """Where the table can be opened: the ids of all snapshots that it still has, and None, which
+        stands for its root, where it has that or is not there at all and can be made."""
         ...
 
     def drop_refs(self, table: str, names: Sequence[str]) -> None:
