@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from control_builders import FILES
+from control_builders import FILES, interval
 
 from lockstep.control.interval import append
 from lockstep.control.model import PipelineState, Version
 from lockstep.control.opening import openable, require, versions_by_table
+from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.errors import EngineFailed, StateDiverged
 
 ZERO = Version.zero()
@@ -81,12 +82,13 @@ def test_an_interval_that_fails_for_want_of_a_snapshot_says_what_is_left() -> No
         raise EngineFailed("Cannot find snapshot with ID 20")
 
     held = {**ALL, "u": {None}}
+    topic = TopicBounds("topic_s", "id1", tuple(PartitionBounds(p, 0, 99) for p in (0, 1)))
     parts: Any = SimpleNamespace(
+        sources=SimpleNamespace(bounds=lambda _: topic),
         engine=SimpleNamespace(run=fails),
         state=SimpleNamespace(snapshots=lambda table: frozenset(held[table])),
-        sources=SimpleNamespace(bounds=None),
     )
-    job: Any = SimpleNamespace(base_version=2, interval=SimpleNamespace(divisions=()))
+    job: Any = SimpleNamespace(base_version=2, interval=interval(6, 1), rebuilding=None)
     with pytest.raises(StateDiverged, match="version 2 cannot be opened"):
         append(parts, STATE, job, lambda _: None)
     held["u"] = {None, 20}
