@@ -168,6 +168,16 @@ def test_a_topic_that_cannot_tell_is_not_guessed_at(
     assert found(broker.bootstrap, topic) - there == expected(changes, 3) - expected(changes, 2)
 
 
+def test_a_topic_that_is_made_after_the_first_try(
+    spark: SparkSession, broker: Any, incarnation: str
+) -> None:
+    """The first publish found no topic, and left its intent: there is nothing to be in doubt about."""
+    topic = new_topic(broker.bootstrap, cleanup_policy="compact")
+    out, changes = sink(broker.bootstrap, topic, key="Step, n"), outbox(spark, 2, rows=4)
+    assert publish_kafka(spark, out, incarnation, changes, 0, 1, RESUMED) == (1, 10)
+    assert found(broker.bootstrap, topic) == expected(changes, 1)
+
+
 def test_an_old_topic_tells_as_far_back_as_it_has_to(
     spark: SparkSession, broker: Any, incarnation: str
 ) -> None:
