@@ -287,7 +287,7 @@ def main() -> None:
         try:
             servers.start(BROKER, SPARK)
             totals = Totals(Settings.load(servers.variables), "", seed=1)
-            totals.deploy(folder / "totals", rows_per_step=1 << 40)
+            totals.deploy(folder / "totals", rows_per_step=1_000_000)
             parts = deploy_unguarded(totals, folder / "totals", folder / UNGUARDED)
             sizes = {}
             for size, (orders, rounds) in SIZES.items():

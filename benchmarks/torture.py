@@ -2,7 +2,7 @@
 
     make torture RUNS=50 [SEED=7]
 
-A broker, a Spark Connect server and, for a sixth of the runs, an Airflow are started in a temporary
+A broker, a Spark Connect server and, for a tenth of the runs, an Airflow are started in a temporary
 folder. Two pipelines live through all runs (`tests/end_to_end/long_lived.py`). Each run strikes once:
 a task, maintenance, the Spark JVM, the broker, Airflow's task or its scheduler; by SIGKILL, or by
 SIGSTOP for some seconds; at a named point, each in turn, or at a random moment. What died is started
@@ -50,7 +50,7 @@ from long_lived import LongLived, Stock, Totals
 from stopping import POINTS, AnyPoint, KafkaPoint, ViewPoint, name_of
 
 PIPELINES: tuple[type[LongLived], ...] = (Totals, Stock)
-AIRFLOW_SHARE = 6
+AIRFLOW_SHARE = 10
 NORMAL_ROUNDS = 2
 ONCE = ViewPoint.MADE
 """A view's table is made once in the life of a pipeline: the first run of each strikes there."""
@@ -120,8 +120,8 @@ def _strike(
         share=chance.uniform(0.3, 0.9),
         sleep_seconds=chance.uniform(6, 22),
         is_large=is_large,
-        with_rival=can_have_rival and chance.random() < 0.25,
-        with_maintenance=chance.random() if chance.random() < 0.4 else None,
+        with_rival=can_have_rival and chance.random() < 0.2,
+        with_maintenance=chance.random() if chance.random() < 0.3 else None,
         with_more_input=victim is Victim.BROKER or chance.random() < 0.3,
     )
 

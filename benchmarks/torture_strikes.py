@@ -1,6 +1,6 @@
 """One strike: input, a victim, a moment, what happens to it there, and the way back.
 
-The victim's pipeline is driven by processes of their own (`tests/end_to_end/drive.py`) or by Airflow.
+The victim's pipeline is driven by processes of its own (`tests/end_to_end/drive.py`) or by Airflow.
 A driver stops itself at a named point, or is caught at a random moment; then the victim is killed, or
 paused for some seconds while another driver starts. Recovery is from the strike until all that was
 sent before it is published, by whoever gets there.
@@ -8,15 +8,16 @@ sent before it is published, by whoever gets there.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from torture_servers import BROKER, ROOT, SCHEDULER, SPARK, Servers
@@ -27,6 +28,7 @@ from lockstep.errors import LockstepError
 from lockstep.runtime import recorded
 
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
+import drive
 import reader
 from long_lived import LongLived
 from stopping import AS_IF_LARGE, AnyPoint, name_of, stop_at, stopped
@@ -34,7 +36,18 @@ from stopping import AS_IF_LARGE, AnyPoint, name_of, stop_at, stopped
 __all__ = ["RANDOM", "Action", "Field", "Outcome", "Strike", "TortureError", "Victim"]
 
 RANDOM = "random"
-DRIVER = ROOT / "tests" / "end_to_end" / "drive.py"
+# A driver is forked from a process that has imported what it needs, as Airflow's tasks are.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "torture_strikes",
+        "lockstep_engine.connect",
+        *(
+            f"lockstep.adapters.{name}"
+            for name in ("catalogs", "iceberg", "iceberg_files", "sources")
+        ),
+    ]
+)
 ROWS, MORE_ROWS = 60, 12
 DRIVER_SECONDS, GIVE_UP_SECONDS = 600.0, 900.0
 CHANCES = 4
@@ -127,7 +140,7 @@ class Field:
         self._home = Settings.load(servers.variables).home
         self._log = folder / "drivers.log"
         self._say = say
-        self._drivers: list[subprocess.Popen[bytes]] = []
+        self._drivers: list[ForkServerProcess] = []
         self._timers: list[threading.Timer] = []
 
     def measure_normal(self, rounds: int) -> float:
@@ -160,33 +173,28 @@ class Field:
         """End the drivers that still run."""
         stop_at(self._home, "", None)
         for driver in self._drivers:
-            if driver.poll() is None:
-                driver.kill()
-                driver.wait()
+            driver.kill()
+            driver.join()
 
     # ── drivers ─────────────────────────────────────────────────────────────────────────────────
 
     def _start(
         self, pipeline: LongLived, work: str = "advance", *, is_large: bool = False
-    ) -> subprocess.Popen[bytes]:
+    ) -> ForkServerProcess:
         variables = {**self.servers.variables, **({AS_IF_LARGE: "1"} if is_large else {})}
-        with self._log.open("ab") as log:
-            driver = subprocess.Popen(
-                [sys.executable, str(DRIVER), pipeline.name, work],
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        driver = FORKS.Process(
+            target=drive.drive_forked, args=(pipeline.name, work, variables, self._log)
+        )
+        driver.start()
         self._drivers.append(driver)
         return driver
 
-    def _end_of(self, driver: subprocess.Popen[bytes]) -> int:
+    def _end_of(self, driver: ForkServerProcess) -> int:
         """Its exit code. A refusal is never right: Airflow would not try again after it."""
-        try:
-            code = driver.wait(DRIVER_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise TortureError(f"a driver did not end in {DRIVER_SECONDS:.0f} s") from error
+        driver.join(DRIVER_SECONDS)
+        code = driver.exitcode
+        if code is None:
+            raise TortureError(f"a driver did not end in {DRIVER_SECONDS:.0f} s")
         if code == REFUSED:
             raise TortureError("a driver was refused what another try would have to do")
         if code > REFUSED:
@@ -255,14 +263,14 @@ class Field:
         timer.start()
 
     def _wait_for_moment(
-        self, strike: Strike, driver: subprocess.Popen[bytes], share: float
+        self, strike: Strike, driver: ForkServerProcess, share: float
     ) -> int | None:
         """The process id, or None where all drivers had ended before."""
         if strike.point is None:
             time.sleep(share * self.normal_seconds)
-            return driver.pid if driver.poll() is None else None
+            return driver.pid if driver.is_alive() else None
         while (found := stopped(self._home)) is None:
-            if all(one.poll() is not None for one in self._drivers):
+            if not any(one.is_alive() for one in self._drivers):
                 return None
             time.sleep(POLL_SECONDS)
         return found
@@ -290,7 +298,7 @@ class Field:
         """Until its parent has collected it, a dead process has an id that somebody may ask for."""
         for driver in self._drivers:
             if driver.pid == process_id:
-                driver.wait()
+                driver.join()
 
     # ── a strike at Airflow ─────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 from stopping import open_pipeline
 
@@ -35,8 +37,8 @@ def advance(pipeline: Pipeline) -> None:
         pipeline.publish(say)
 
 
-def main() -> int:
-    name, work = sys.argv[1:]
+def drive(name: str, work: str) -> int:
+    """Do it; the exit code."""
     try:
         with open_pipeline(name, Settings.load()) as pipeline:
             if work == "maintain":
@@ -52,5 +54,14 @@ def main() -> int:
     return 0
 
 
+def drive_forked(name: str, work: str, variables: Mapping[str, str], log: Path) -> None:
+    """The same in a process that was forked, with an environment and a log of its own."""
+    os.environ.update(variables)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    sys.exit(drive(name, work))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(drive(*sys.argv[1:]))

@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import reader
@@ -22,8 +24,7 @@ from stopping import stop_at, stopped
 
 from lockstep.adapters.settings import Settings
 from lockstep.control.interval import Point
-
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+from lockstep.control.model import Division, OffsetRange, TopicSlice
 
 DRIVER = [sys.executable, str(Path(__file__).with_name("drive.py")), "totals", "advance"]
 
@@ -55,6 +56,8 @@ def kill_at(point: Point, variables: dict[str, str], home: Path) -> None:
     assert driver.returncode == -signal.SIGKILL
 
 
+@pytest.mark.spark
+@pytest.mark.kafka
 def test_each_steps_output_is_there_once_after_a_kill_at_every_point(
     tmp_path: Path, spark_server, broker, database
 ) -> None:
@@ -87,3 +90,39 @@ def test_the_reader_can_fail(fault: str) -> None:
     findings = reader.compare(found, expected)
     assert len(getattr(findings, fault)) == 1
     assert not findings.clean
+
+
+def record(partition: int, offset: int, step: int, shard: bytes) -> SimpleNamespace:
+    headers = [("lockstep-step", str(step).encode()), ("lockstep-sink", shard)]
+    return SimpleNamespace(partition=partition, offset=offset, headers=headers)
+
+
+def test_the_reader_sees_steps_out_of_order_in_a_shard() -> None:
+    in_order = [
+        record(0, 0, 3, b"out/0/2"),
+        record(0, 1, 2, b"out/1/2"),
+        record(1, 0, 1, b"out/0/2"),
+    ]
+    assert reader.disorder(in_order).clean
+    found = reader.disorder([*in_order, record(0, 2, 2, b"out/0/2")])
+    assert found.out_of_order == [(2, (0, 2))]
+
+
+def test_the_reader_sees_what_no_step_reads() -> None:
+    def division(step: int, start: int, end: int) -> Division:
+        slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, start, end),))
+        return Division(step, datetime(2026, 1, 1, tzinfo=UTC), (slice_,))
+
+    reader.check_positions([division(0, 0, 5), division(1, 5, 7)])
+    with pytest.raises(AssertionError, match="from 6, not from 5"):
+        reader.check_positions([division(0, 0, 5), division(1, 6, 7)])
+    with pytest.raises(AssertionError, match="from 2, not from 0"):
+        reader.check_positions([division(0, 2, 5)])
+    with pytest.raises(AssertionError, match="step 1 is missing"):
+        reader.check_positions([division(0, 0, 5), division(2, 5, 7)])
+
+
+def test_an_upsert_sink_is_expected_to_send_the_newest_row_of_a_key_or_none() -> None:
+    deltas = {4: Counter({("a", 1): -1, ("a", 2): 1, ("b", 1): -1, ("c", 7): 1})}
+    expected = reader.expected_upserts(deltas)
+    assert expected == {4: Counter({("a", "a", 2): 1, ("b",): 1, ("c", "c", 7): 1})}
