@@ -70,7 +70,7 @@ sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import reader
 from long_lived import Totals
 
-SIZES: Mapping[str, tuple[int, int]] = {"small": (100, 7), "large": (50_000, 3)}
+SIZES: Mapping[str, tuple[int, int]] = {"small": (100, 5), "large": (50_000, 3)}
 """Name -> orders of an interval, measured rounds."""
 WARM_UPS = 2
 STAGES = ("plan", "run", "publish")
