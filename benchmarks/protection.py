@@ -6,7 +6,8 @@ Two pipelines of the project `totals` read the same topics in turn. One is Locks
 does the same work (it reads the same slices, runs the same circuit and writes the same traces,
 outboxes, views and messages) as a program would that never dies: the control store is in memory,
 there is no lease, every append goes to `main`, no branch is made, checked, pinned or dropped, views are
-overwritten in place, and messages go out by a plain producer, without transaction, fence or marker.
+overwritten in place, and messages go out by a plain producer, without transaction, fence or marker,
+and without the side topic that says which steps are complete.
 After the rounds the views of the two are compared.
 
 Seconds are medians over the rounds; what counts is the ratio of the two, and the parts of each.
@@ -24,7 +25,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,6 @@ from lockstep.control.job import (
     CatalogSettings,
     IntervalJob,
     IntervalResult,
-    MergeJob,
     PublishJob,
     PublishResult,
     TableWrite,
@@ -60,9 +60,10 @@ from lockstep_engine import publishing
 from lockstep_engine.connect import ConnectEngine
 from lockstep_engine.deltas import STEP, WEIGHT, merge_steps, quoted
 from lockstep_engine.sinks.iceberg import VIEW_PROPERTIES, ViewPublished
-from lockstep_engine.sinks.kafka import KafkaPublished, sink_address
+from lockstep_engine.sinks.kafka import KafkaPublished, Publishing
 from lockstep_engine.sinks.kafka_link import partition_count
 from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, messages
+from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.view_rows import as_copies
 from lockstep_engine.tables import ensure_table, overwrite, read_at, table_name
 
@@ -76,6 +77,7 @@ WARM_UPS = 2
 STAGES = ("plan", "run", "publish")
 VIEWS = ("customer_totals", "countries")
 UNGUARDED = "unguarded"
+SIDE_TOPIC = ",\n  'steps_topic' = 'totals_steps'"
 
 PRODUCER_SETTINGS = {"linger.ms": 50, "batch.size": 1 << 20, "compression.type": "zstd"}
 """As the protected producer's."""
@@ -96,37 +98,38 @@ class UnguardedState(IcebergState):
         del branch, base_snapshot_id
         return tuple(write.write_id for write in self.writes if write.table == table)
 
-    def settle(self, table: str, snapshot_id: int, tag: str, drop: Sequence[str] = ()) -> None:
-        del table, snapshot_id, tag, drop
+    def settle(
+        self,
+        table: str,
+        snapshot_id: int,
+        tag: str,
+        drop: Sequence[str] = (),
+        replaced: Collection[str] | None = (),
+    ) -> None:
+        del table, snapshot_id, tag, drop, replaced
 
 
-class UnguardedEngine:
+class UnguardedEngine(ConnectEngine):
     """The engine on one session that is never asked for, with appends and publishing on `main`."""
 
     def __init__(self, remote: str, state: UnguardedState) -> None:
-        self._engine = ConnectEngine(remote, lambda _: state)
+        super().__init__(remote, lambda _: state)
         self._state = state
-        self._session = str(uuid.uuid4())
+        self._own_session = str(uuid.uuid4())
         self._published: dict[str, int] = {}
 
     def session(self, recorded: str) -> str:
-        return recorded or self._session
-
-    def interrupt(self, session: str) -> None:
-        raise AssertionError(f"nobody else works in session {session}")
-
-    def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
-        return self._engine.merge(job, progress)
+        return recorded or self._own_session
 
     def run(self, job: IntervalJob, progress: Progress) -> IntervalResult:
-        result = self._engine.run(replace(job, branch="main"), progress)
+        result = super().run(replace(job, branch="main"), progress)
         self._state.writes = result.writes
         return result
 
     def publish(self, job: PublishJob, progress: Progress) -> PublishResult:
         plain = {"publish_view": self._publish_view, "publish_kafka": _publish_kafka}
         with patch.multiple(publishing, **plain):
-            return self._engine.publish(job, progress)
+            return super().publish(job, progress)
 
     def _publish_view(  # noqa: PLR0913, PLR0917 - in place of the engine's
         self,
@@ -163,14 +166,14 @@ def _publish_kafka(
     changes: DataFrame,
     first_step: int,
     last_step: int,
-    step_times: Mapping[int, int],
+    about: Publishing,
 ) -> KafkaPublished:
     """The same messages in the same order, by a producer that promises nothing."""
     del spark
     address = sink_address(sink, incarnation)
     partitions = partition_count(address)
     new = changes.where(f"{STEP} >= {first_step} AND {STEP} <= {last_step}")
-    written = messages(new, sink, incarnation, 1, partitions, step_times)
+    written = messages(new, sink, incarnation, 1, partitions, about.step_times)
     rows = written.sort(*MESSAGE_ORDER).toArrow().to_pylist()
     producer = Producer({**address.connection, **PRODUCER_SETTINGS})
     for row in rows:
@@ -203,7 +206,8 @@ def deploy_unguarded(totals: Totals, guarded: Path, folder: Path) -> stages.Part
     spec, sql = folder / "spark-pipeline.yml", folder / "transformations" / "totals.sql"
     spec.write_text(spec.read_text("utf-8").replace(": totals", f": {UNGUARDED}"), "utf-8")
     text = sql.read_text("utf-8").replace("'topic' = 'totals_out'", f"'topic' = '{UNGUARDED}_out'")
-    sql.write_text(text, "utf-8")
+    # Which steps are complete, nobody can say without markers.
+    sql.write_text(text.replace(SIDE_TOPIC, ""), "utf-8")
     admin = AdminClient({"bootstrap.servers": totals.settings.kafka})
     topic = f"{UNGUARDED}_out"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
