@@ -60,7 +60,9 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     if names:
         in_parallel(lambda table: parts.state.drop_refs(table, names), parts.state.tables())
     _sweep_swaps(parts, after)
-    replaced = [a for a in after.attempts if a.state is AttemptState.DROPPED and a.id not in kept]
+    # While steps are replayed main may show what was dropped, and only these records say that it may go.
+    ended = () if after.dropped else after.attempts
+    replaced = [attempt for attempt in ended if attempt.state is AttemptState.DROPPED]
     _sweep_replaced(parts, after, {attempt.id for attempt in replaced})
     over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
     forgotten = tuple(attempt.id for attempt in (*dead, *over, *replaced))
