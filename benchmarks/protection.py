@@ -293,14 +293,14 @@ def main() -> None:
             totals = Totals(Settings.load(servers.variables), "", seed=1)
             totals.deploy(folder / "totals", rows_per_step=1_000_000)
             parts = deploy_unguarded(totals, folder / "totals", folder / UNGUARDED)
-            sizes = {}
+            sizes: dict[str, Any] = {"cpus": os.cpu_count()}
             for size, (orders, rounds) in SIZES.items():
                 sizes[size] = measure(totals, parts, orders, rounds)
                 print(size, json.dumps(sizes[size]), flush=True)
-            check_equal(totals, parts)
+                check_equal(totals, parts)
+                asked.save.write_text(json.dumps(sizes, indent=1) + "\n", "utf-8")
         finally:
             servers.stop()
-    asked.save.write_text(json.dumps({"cpus": os.cpu_count(), **sizes}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ from stopping import POINTS, AnyPoint, KafkaPoint, ViewPoint, name_of
 
 PIPELINES: tuple[type[LongLived], ...] = (Totals, Stock)
 AIRFLOW_SHARE = 10
-NORMAL_ROUNDS = 2
+NORMAL_EVERY = 10
+"""After so many runs each, an interval of each pipeline is left undisturbed and measured."""
 ONCE = ViewPoint.MADE
 """A view's table is made once in the life of a pipeline: the first run of each strikes there."""
 
@@ -195,11 +196,11 @@ def torture(
     strikes: list[Strike],
     results: Results,
     save: Path | None = None,
-    normal_rounds: int = 0,
+    with_normal: bool = False,
 ) -> None:
     """Make the strikes, one after the other, until one fails; results are saved after each.
 
-    `normal_rounds`: how often an interval that nobody disturbs is measured, after the first strikes.
+    `with_normal`: now and then, intervals that nobody disturbs are measured.
     """
     servers = Servers(folder / "home")
     battle: Field | None = None
@@ -211,8 +212,8 @@ def torture(
             pipeline.deploy(folder / name)
         battle = Field(folder, servers, pipelines, say)
         for number, strike in enumerate(strikes):
-            if number == len(PIPELINES) and normal_rounds:
-                results.normal_seconds = battle.measure_normal(normal_rounds)
+            if with_normal and number % NORMAL_EVERY == len(PIPELINES):
+                results.normal_seconds = battle.measure_normal()
                 say(f"a normal interval takes {results.normal_seconds:.1f} s")
             if strike.victim.is_of_airflow and not strikes[number - 1].victim.is_of_airflow:
                 say("starting Airflow")
@@ -266,7 +267,7 @@ def main() -> int:
     say(f"seed {seed}; everything is below {folder}")
     results = Results(seed)
     try:
-        torture(folder, choose(asked.runs, seed), results, asked.save, NORMAL_ROUNDS)
+        torture(folder, choose(asked.runs, seed), results, asked.save, with_normal=True)
     except KeyboardInterrupt:
         results.failed = "interrupted"
     if results.clean:
