@@ -81,7 +81,7 @@ def require(recorded: PipelineState, number: int, opening: Opening) -> None:
     shown = ", ".join(lacking[:TABLES_SHOWN])
     more = len(lacking) - TABLES_SHOWN
     tables = f"{shown} and {more} more" if more > 0 else shown
-    if recorded.dropped:
+    if recorded.dropped and number == recorded.version.number:
         raise StateDiverged(
             f"pipeline {recorded.name}: version {number}, to which it was rolled back, cannot be opened",
             expected="its snapshot of every table",
