@@ -9,7 +9,7 @@ FAST := not spark and not kafka and not airflow
 RUNS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo up down bench torture lock
+.PHONY: help setup check test sim demo up down bench torture lock
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ bench: setup ## the Nexmark queries, whole path
 
 torture: setup ## RUNS=50 [SEED=7] kills of everything that can be killed; nothing may be lost or doubled
 	$(BIN)/python benchmarks/torture.py --runs $(RUNS) $(if $(SEED),--seed $(SEED))
+
+sim: RUNS ?= 200
+sim: setup ## RUNS=5000 [SEED=7] lives of a pipeline with crashes, zombies and lost replies, in memory
+	$(BIN)/python tests/simulation/simulate.py --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 lock: ## resolve requirements.txt anew from pyproject.toml
 	@test -x $(BIN)/uv || ($(PYTHON) -m venv .venv && $(BIN)/pip install --quiet $(UV))

@@ -514,11 +514,12 @@ class _TopicPublish:
             world.pause(world.random.randint(0, 200))
             is_cancelled.append(True)
 
-        if world.random.random() < 0.5:
-            return sum(send(work) for work in works)
-        if world.chance("task_cancelled"):
+        is_from_driver = world.random.random() < 0.5
+        if not is_from_driver and world.chance("task_cancelled"):
             world.start(Process("spark cancels", is_immortal=True), cancel)
         try:
+            if is_from_driver:
+                return sum(send(work) for work in works)
             return sum(
                 in_parallel(
                     lambda work: self.engine.on_server("task", self.session, lambda: send(work)),

@@ -337,11 +337,22 @@ class SimulatedState:
         self._lake.world.exchange(f"append rows to {branch} of {table}", act)
 
     def snapshots(self, table: str) -> frozenset[int | None]:
-        def question(found: Table) -> frozenset[int | None]:
+        def question(found: Table) -> list[int | None]:
             roots = [s for s in found.snapshots.values() if s.parent is None and s.sequence == 1]
-            return frozenset(found.snapshots) | ({None} if roots else set())
+            return [*sorted(found.snapshots), *([None] if roots else [])]
 
-        return self._read("snapshots of", table, question)
+        return frozenset(self._read("snapshots of", table, question))
+
+    def rows(self, table: str, snapshot_id: int) -> Sequence[Mapping[str, Any]]:
+        columns = self._columns[table]
+        found: Sequence[Mapping[str, Any]] = self._read(
+            "rows",
+            table,
+            lambda t: [
+                dict(zip(columns, row, strict=True)) for row in t.snapshot(snapshot_id).rows
+            ],
+        )
+        return found
 
     def settle(
         self,

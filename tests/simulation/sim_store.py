@@ -50,6 +50,8 @@ class SimulatedStore:
         if world.chance("lost_request_per_call"):
             world.note(f"{world.process.name}: {what}: lost")
             raise Unreachable("the control store does not answer")
+        if world.chance("slow_change"):
+            world.pause(world.random.choice((SECOND, 10 * SECOND)))
         if world.chance("unknown_commit"):
             return self._unknown(pipeline, change, what)
         outcome = self.send(pipeline, change)

@@ -44,6 +44,7 @@ class Rates:
     lost_reply_per_call: float = 0.004
     late_request_per_call: float = 0.004
     unknown_commit: float = 0.06
+    slow_change: float = 0.02
     append_twice: float = 0.02
     task_cancelled: float = 0.05
     server_restart_per_turn: float = 0.0003
@@ -432,7 +433,7 @@ class _Threading:
 def threads_of(world: World) -> Any:
     """Let the threads that the code under test makes be tasks of the simulation."""
     with (
-        mock.patch("lockstep.threads.ThreadPoolExecutor", lambda **_: _Pool(world)),  # noqa: PT008 - each is its own
+        mock.patch("lockstep.threads.ThreadPoolExecutor", side_effect=lambda **_: _Pool(world)),
         mock.patch("lockstep.adapters.lease.threading", _Threading(world)),
     ):
         yield

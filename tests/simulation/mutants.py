@@ -1,0 +1,551 @@
+"""What protects the pipeline, each with the fault that comes in where it is taken away.
+
+A mutant removes one protection: a line of the real code, rewritten, or what an adapter sees to, in its
+twin. Under it the checker must find something within `TRIES` runs; a checker that never does is
+worthless. `seed` is one at which it did when the mutant was written: the search starts there.
+
+    python tests/simulation/mutants.py          searches from seed 1 and prints the first for each
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest import mock
+
+from sim_engine import _TopicPublish, _ViewWriter
+from sim_kafka import Cluster, Link, SourcePartition
+from sim_lake import Lake, RefChange, SimulatedState, marker_of
+from sim_store import SimulatedStore
+from sim_world import Rates
+from simulate import Result, simulate
+
+from lockstep.control import interval, maintenance, transitions
+from lockstep.control.changes import Change, Landed, Outcome, Rejected, SwapSnapshots, Unknown
+from lockstep.control.job import PublishJob, SinkTarget
+from lockstep.ids import MAIN
+from lockstep_engine.sinks import kafka_plan, view_publish
+
+TRIES = 300
+
+Patch = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`protection` says what is taken away; `section` is that of the design. `rates` make the fault
+    that it protects from likely enough."""
+
+    name: str
+    section: str
+    protection: str
+    patch: Patch
+    seed: int = 1
+    rates: Rates = Rates()  # noqa: RUF009 - frozen
+
+
+# ── how code is rewritten ───────────────────────────────────────────────────────────────────────
+
+
+def rewritten(function: FunctionType, *changes: tuple[str, str]) -> Patch:
+    """The function with texts replaced, each of which must be there once; wherever it is known."""
+
+    @contextmanager
+    def patch() -> Iterator[None]:
+        source = textwrap.dedent(inspect.getsource(function))
+        for old, new in changes:
+            if source.count(old) != 1:
+                raise AssertionError(
+                    f"{function.__qualname__}: expected {old!r} once, found it {source.count(old)} "
+                    "times; the mutant has to follow the code that it is made of"
+                )
+            source = source.replace(old, new)
+        known: dict[str, Any] = {}
+        code = compile(f"from __future__ import annotations\n{source}", function.__module__, "exec")
+        exec(code, function.__globals__, known)
+        with _everywhere(function, known[function.__name__]):
+            yield
+
+    return patch
+
+
+@contextmanager
+def _everywhere(old: FunctionType, new: object) -> Iterator[None]:
+    """Put `new` in the place of `old` wherever that is known by its name."""
+    with ExitStack() as stack:
+        owners = [*[m for m in sys.modules.values() if isinstance(m, ModuleType)], _TopicPublish]
+        for owner in owners:
+            if vars(owner).get(old.__name__) is old:
+                stack.enter_context(mock.patch.object(owner, old.__name__, new))
+        yield
+
+
+def both(*patches: Patch) -> Patch:
+    @contextmanager
+    def patch() -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in patches:
+                stack.enter_context(one())
+            yield
+
+    return patch
+
+
+def replaced(owner: object, name: str, new: object) -> Patch:
+    return lambda: mock.patch.object(owner, name, new)
+
+
+def around(owner: type, name: str, change: Callable[..., object]) -> Patch:
+    """A method that is told of the one that it stands in for, as its first argument."""
+    old = getattr(owner, name)
+    return replaced(owner, name, lambda *args, **named: change(old, *args, **named))
+
+
+# ── what is put in ──────────────────────────────────────────────────────────────────────────────
+
+
+def _publish_first(
+    old: Callable[..., object],
+    parts: Any,
+    began: Any,
+    attempt: Any,
+    made: Any,
+    result: Any,
+    *rest: Any,
+) -> object:
+    """Commit, after the sinks have been moved."""
+    last_step = made.interval.last_step
+    targets = [
+        SinkTarget(s.name, s.view, s.provider, s.published_step + 1, last_step) for s in began.sinks
+    ]
+    job = PublishJob(
+        pipeline=parts.pipeline,
+        incarnation=began.incarnation,
+        version=began.version.number + 1,
+        last_step=last_step,
+        tables=result.tables,
+        sinks=tuple(targets),
+        files=began.files,
+        variables={},
+        catalog=parts.catalog,
+    )
+    parts.engine.publish(job, rest[-1])
+    return old(parts, began, attempt, made, result, *rest)
+
+
+def swap_unanswered(
+    old: Callable[..., Outcome], store: SimulatedStore, pipeline: str, change: Change
+) -> Outcome:
+    """The store does not say whether a swap has landed; it has."""
+    outcome = old(store, pipeline, change)
+    return Unknown("no answer") if isinstance(change, SwapSnapshots) else outcome
+
+
+def _as_landed(parts: Any, attempt: Any, unknown: Any) -> object:
+    del attempt, unknown
+    return Landed(parts.store.read(parts.pipeline))
+
+
+def _as_refused(parts: Any, attempt: Any, unknown: Any) -> object:
+    for table in parts.state.tables():
+        parts.state.drop_refs(table, [attempt.branch])
+    return Rejected(unknown.reason, None)
+
+
+def _high_watermark(partition: SourcePartition) -> int:
+    return len(partition.log)
+
+
+def _main_anyhow(table: Any, snapshot_id: int, *rest: Any) -> dict[str, int]:
+    del table, rest
+    return {MAIN: snapshot_id}
+
+
+def _on_main(
+    old: Callable[..., int], state: SimulatedState, table: str, branch: str, snapshot_id: int | None
+) -> int:
+    """A branch where `main` is, whatever was asked for."""
+    if snapshot_id is not None and branch.startswith("attempt"):
+        snapshot_id = state._lake.table(table).refs[MAIN]
+    return old(state, table, branch, snapshot_id)
+
+
+def _no_tag(
+    old: Callable[..., None],
+    state: SimulatedState,
+    table: str,
+    snapshot_id: int,
+    tag: str,
+    *rest: Any,
+) -> None:
+    old(state, table, snapshot_id, tag, *rest)
+    state._lake.table(table).refs.pop(tag, None)
+
+
+def _shown_anyhow(
+    old: Callable[..., bool],
+    state: SimulatedState,
+    table: str,
+    expected: int,
+    shown: int,
+    drop: Any = (),
+) -> bool:
+    """`main` is moved without a look at where it stands."""
+    del old, expected
+    found = state._lake.table(table)
+    state._change(
+        f"show {shown} as",
+        table,
+        lambda _: RefChange({MAIN: shown, "lockstep": shown}, tuple(drop)),
+    )
+    return shown in found.snapshots
+
+
+def _without_marked_tag(
+    old: Callable[..., None], lake: Lake, table: Any, change: RefChange
+) -> None:
+    moved = {name: at for name, at in change.moved.items() if name != "lockstep"}
+    old(lake, table, RefChange(moved, change.dropped))
+
+
+def _marker_of_head(table: Any, head: Any) -> object:
+    del table
+    return marker_of(head) if "lockstep.step" in head.summary else None
+
+
+def _written_on_main(old: Callable[..., int], writer: _ViewWriter, _: str, *rest: Any) -> int:
+    return old(writer, MAIN, *rest)
+
+
+def _no_fence(old: Callable[..., int], cluster: Cluster, producer: str) -> int:
+    return cluster._epochs.get(producer) or old(cluster, producer)
+
+
+def _at_once(
+    old: Callable[..., None], cluster: Cluster, producer: str, epoch: int, shard: int, marker: Any
+) -> None:
+    """The marker moves beside the transaction."""
+    old(cluster, producer, epoch, shard, marker)
+    cluster._markers[shard] = marker
+    cluster._committed_at = cluster.world.now
+
+
+def _unstable(markers: Callable[..., Any]) -> Callable[..., Any]:
+    """Markers of transactions that are not decided yet are taken for those of decided ones."""
+
+    def read(cluster: Cluster, shards: Sequence[int]) -> Any:
+        found = markers(cluster, shards)
+        for open_ in cluster._open.values():
+            found.update({s: m for s, m in open_.offsets.items() if s in shards})
+        return found
+
+    return read
+
+
+def _abort_commits(old: Callable[..., None], link: Link) -> None:
+    """A task that ends in mid-stream closes its producer as if all had been sent."""
+    del old
+    link._cluster.end(link._id, link._epoch, "committed")
+
+
+OFTEN_UNKNOWN = replace(Rates(), unknown_commit=0.3, expiry_per_turn=0.1)
+OFTEN_LATE = replace(Rates(), slow_change=0.3)
+OFTEN_EXPIRED = replace(Rates(), expiry_per_turn=0.05)
+OFTEN_OTHER_SHARDS = replace(
+    Rates(), other_shards_per_start=0.9, nap_per_turn=0.01, long_gap_per_start=0.0
+)
+OFTEN_ASLEEP = replace(Rates(), nap_per_turn=0.01)
+
+MUTANTS = (
+    # ── the division ──
+    Mutant(
+        "plan_again",
+        "2.1",
+        "an interval is recorded only where none is pending",
+        both(
+            rewritten(interval.plan, ("if recorded.pending is not None:", "if False:")),
+            rewritten(transitions._record_interval, ("if pending is not None:", "if False:")),
+        ),
+    ),
+    Mutant(
+        "high_watermark",
+        "2.1",
+        "a step ends at the last stable offset, so that open transactions change nothing",
+        replaced(SourcePartition, "last_stable", property(_high_watermark)),
+        seed=8,
+    ),
+    # ── attempts and versions ──
+    Mutant(
+        "drop_the_fence",
+        "2.3",
+        "a version is committed by a running attempt, on the version that it opened",
+        rewritten(
+            transitions._commit_version,
+            ("attempt is None or attempt.state is not AttemptState.RUNNING", "attempt is None"),
+            ("    _check_base(state, change.base)\n", ""),
+            ("version.number == newest.number + 1,", "True,"),
+            ("pending is not None and version.last_step == pending.last_step,", "True,"),
+        ),
+        seed=3,
+    ),
+    Mutant(
+        "appended_twice",
+        "2.3",
+        "a branch holds exactly the appends that the attempt lists",
+        rewritten(interval.check_branches, ("if faults:", "if False:")),
+    ),
+    Mutant(
+        "timeout_is_success",
+        "2.3",
+        "an unknown commit is resolved by a write, not taken for landed",
+        replaced(interval, "_resolve_unknown", _as_landed),
+        seed=26,
+    ),
+    Mutant(
+        "timeout_is_failure",
+        "2.3",
+        "branches are deleted of attempts recorded as dead, not on an unknown outcome",
+        replaced(interval, "_resolve_unknown", _as_refused),
+        rates=OFTEN_UNKNOWN,
+    ),
+    Mutant(
+        "running_swept",
+        "2.5",
+        "branches of running attempts stay",
+        rewritten(
+            maintenance.maintain,
+            (
+                "(AttemptState.REFUSED, AttemptState.ABANDONED)",
+                "(AttemptState.REFUSED, AttemptState.ABANDONED, AttemptState.RUNNING)",
+            ),
+        ),
+        rates=replace(OFTEN_EXPIRED, expiry_per_turn=0.2),
+        seed=74,
+    ),
+    Mutant(
+        "one_branch_for_all",
+        "2.2",
+        "each attempt has a branch of its own",
+        replaced(
+            sys.modules["lockstep.control.model"],
+            "attempt_branch",
+            lambda _: "attempt_shared",
+        ),
+    ),
+    Mutant(
+        "open_main",
+        "2.3",
+        "an attempt opens the snapshots of the version, not main",
+        around(SimulatedState, "open_branch", _on_main),
+        seed=37,
+    ),
+    Mutant(
+        "main_backwards",
+        "2.3",
+        "main moves forward along ancestry only",
+        replaced(sys.modules["sim_lake"], "advance", _main_anyhow),
+        rates=OFTEN_ASLEEP,
+        seed=4,
+    ),
+    Mutant(
+        "version_not_pinned",
+        "2.4",
+        "a version's snapshots are pinned by tags before its attempt's branch goes",
+        around(SimulatedState, "settle", _no_tag),
+    ),
+    Mutant(
+        "kept_version_trimmed",
+        "2.5",
+        "tags of versions that are kept stay",
+        rewritten(
+            maintenance.maintain, ("if version.attempt not in kept]", "if version.number > 0]")
+        ),
+    ),
+    # ── merging files ──
+    Mutant(
+        "swap_under_an_attempt",
+        "2.5",
+        "files are not swapped under a running attempt",
+        rewritten(transitions._swap_snapshots, ("not opened_by,", "True,")),
+        rates=OFTEN_LATE,
+        seed=36,
+    ),
+    Mutant(
+        "swap_into_anything",
+        "2.5",
+        "a swap lands by compare and set on the version that it was made from",
+        rewritten(
+            transitions._swap_snapshots,
+            ("(newest.number, newest.attempt) == (change.number, change.attempt),", "True,"),
+            ("if held[table] != snapshot_id:", "if False:"),
+            ("not opened_by,", "True,"),
+        ),
+        rates=OFTEN_LATE,
+        seed=36,
+    ),
+    Mutant(
+        "swap_branch_dropped",
+        "2.5",
+        "a swap's branches stay while nobody knows whether it has landed",
+        both(
+            around(SimulatedStore, "apply", swap_unanswered),
+            rewritten(
+                maintenance._swap,
+                ("        raise Unreachable(", "        drop()\n        raise Unreachable("),
+            ),
+        ),
+        seed=2,
+    ),
+    # ── publishing ──
+    Mutant(
+        "publish_before_the_commit",
+        "2.4",
+        "sinks move to the last step of a recorded version only",
+        lambda: mock.patch.object(
+            interval,
+            "commit",
+            lambda *args, old=interval.commit: _publish_first(old, *args),
+        ),
+    ),
+    # ── the view ──
+    Mutant(
+        "view_appended_twice",
+        "6",
+        "what a view's branch holds is checked before main shows it",
+        rewritten(view_publish._move, ("is_marked.count(True) != 1 or not is_marked[-1]", "False")),
+        rates=replace(Rates(), append_twice=0.2),
+        seed=27,
+    ),
+    Mutant(
+        "view_shown_anyhow",
+        "6",
+        "main of a view moves by compare and set",
+        around(SimulatedState, "show_marked", _shown_anyhow),
+        seed=45,
+    ),
+    Mutant(
+        "view_marker_of_the_head",
+        "6",
+        "a compaction's snapshot without a marker is not taken for a view at no step",
+        both(
+            replaced(sys.modules["sim_lake"], "newest_marker", _marker_of_head),
+            rewritten(view_publish._marker_step, ("if head.records == 0:", "if True:")),
+        ),
+        seed=3,
+    ),
+    Mutant(
+        "view_marker_expired",
+        "6",
+        "the tag `lockstep` keeps the newest marked snapshot",
+        around(Lake, "change", _without_marked_tag),
+        rates=replace(Rates(), expiry_per_turn=0.02, user_compaction_per_start=0.5),
+        seed=2,
+    ),
+    Mutant(
+        "view_written_on_main",
+        "6",
+        "a publish writes to a branch of its own, so that a zombie's MERGE lands nowhere",
+        around(_ViewWriter, "_written", _written_on_main),
+    ),
+    # ── the topic ──
+    Mutant(
+        "topic_without_fence",
+        "6",
+        "whoever publishes fences those before it",
+        around(Cluster, "init", _no_fence),
+        seed=13,
+    ),
+    Mutant(
+        "marker_beside_the_rows",
+        "6",
+        "rows and marker are one transaction",
+        around(Cluster, "send_offset", _at_once),
+        seed=5,
+    ),
+    Mutant(
+        "plan_instead_of_the_marker",
+        "6",
+        "a task begins after its shard's marker",
+        rewritten(
+            kafka_plan.send_shard,
+            ("at = link.open()", "at = link.open() and Marker(work.after, work.shards)"),
+        ),
+        rates=OFTEN_ASLEEP,
+    ),
+    Mutant(
+        "cancelled_task_commits",
+        "6",
+        "a task commits only as many rows as the outbox says",
+        both(
+            rewritten(
+                kafka_plan._send_rows,
+                ("if message is None or message.step != step:", "if message is None:"),
+                ("            link.abort()\n", "            return count\n"),
+            ),
+            rewritten(
+                kafka_plan.send_shard,
+                ("at = marker_after(work, at, count)", "at = marker_after(work, at, rows)"),
+            ),
+        ),
+        rates=replace(Rates(), task_cancelled=0.3),
+        seed=3,
+    ),
+    Mutant(
+        "aborted_task_commits",
+        "6",
+        "what a task has not sent whole is aborted",
+        around(Link, "abort", _abort_commits),
+        rates=replace(Rates(), task_cancelled=0.3),
+        seed=26,
+    ),
+    Mutant(
+        "part_not_in_the_marker",
+        "6",
+        "the marker says how much of a long step is there",
+        rewritten(
+            kafka_plan.marker_after,
+            (', done, work.digests.get(step, "") if done else "")', ")"),
+        ),
+    ),
+    Mutant(
+        "shards_change_in_mid_publish",
+        "6",
+        "the number of shards changes only where all are at the same step",
+        rewritten(
+            kafka_plan.plan_shards, ("if in_parts or len(set(after.values())) > 1:", "if in_parts:")
+        ),
+        rates=OFTEN_OTHER_SHARDS,
+        seed=26,
+    ),
+)
+"""In the order of the design. What shares a line with another protection is removed together with it."""
+
+
+def caught(mutant: Mutant, seeds: Sequence[int]) -> Result | None:
+    """The first run with findings; None where the checker finds nothing."""
+    with mutant.patch():
+        results = (simulate(seed, mutant.rates) for seed in seeds)
+        return next((result for result in results if result.findings), None)
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    for mutant in MUTANTS:
+        if wanted and mutant.name not in wanted:
+            continue
+        began = time.process_time()
+        result = caught(mutant, range(1, TRIES + 1))
+        found = f"seed {result.seed}: {result.findings[0]}" if result else "NOT CAUGHT"
+        print(f"{mutant.name:32} {time.process_time() - began:5.1f} s  {found[:150]}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
