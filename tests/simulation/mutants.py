@@ -257,6 +257,15 @@ def _abort_commits(old: Callable[..., None], link: Link) -> None:
 
 OFTEN_UNKNOWN = replace(Rates(), unknown_commit=0.3, expiry_per_turn=0.1)
 OFTEN_LATE = replace(Rates(), slow_change=0.3)
+# A swap that lands late, while an attempt runs: whatever opens the version anew would hide it.
+OFTEN_LATE_ALONE = replace(
+    OFTEN_LATE,
+    kill_per_turn=0,
+    rollback_per_start=0,
+    backfill_per_start=0,
+    user_compaction_per_start=0,
+    pause_per_start=0,
+)
 OFTEN_EXPIRED = replace(Rates(), expiry_per_turn=0.05)
 OFTEN_OTHER_SHARDS = replace(
     Rates(), other_shards_per_start=0.9, nap_per_turn=0.01, long_gap_per_start=0.0
@@ -374,8 +383,8 @@ MUTANTS = (
         "2.5",
         "files are not swapped under a running attempt",
         rewritten(transitions._swap_snapshots, ("not opened_by,", "True,")),
-        rates=OFTEN_LATE,
-        seed=36,
+        rates=OFTEN_LATE_ALONE,
+        seed=88,
     ),
     Mutant(
         "swap_into_anything",
