@@ -34,6 +34,7 @@ from lockstep.control.receipts import (
 )
 from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
 from lockstep.control.steps import StepLimits
+from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import Retry, WrongUse
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles
 from lockstep.sql.incremental import build_circuit
@@ -105,8 +106,10 @@ class Pipeline:
         return self._leased(lambda parts: stages.plan(parts, until, progress), progress)
 
     def run(self, progress: Progress) -> Committed | None:
-        """Run and commit the pending interval; None where none is pending."""
-        return self._leased(lambda parts: stages.run(parts, progress), progress)
+        """Run and commit the pending interval; None where none is pending. With `publish: step` all of
+        its steps but the last are published meanwhile."""
+        stage = run_by_steps if self.project.publishes_steps else stages.run
+        return self._leased(lambda parts: stage(parts, progress), progress)
 
     def publish(self, progress: Progress) -> Published:
         """Move every sink to the newest version's last step."""

@@ -124,7 +124,7 @@ def _begin(draw: Draw, state: PipelineState) -> Change:
         Attempt(
             draw(st.sampled_from([f"a{state.revision}"] * 6 + [*_attempt_ids(state), ""])),
             draw(often(first, first + 1)),
-            draw(often(last, last + 1)),
+            draw(st.sampled_from((last, last, last, max(first, last - 1), last + 1))),
             draw(often(state.version.attempt, "other")),
             session=draw(st.sampled_from(["", "s1"])),
         )
@@ -135,14 +135,14 @@ def _commit(draw: Draw, state: PipelineState) -> Change:
     if draw(st.integers(0, 5)) == 0:
         version = draw(st.sampled_from(state.versions))
         return CommitVersion(version, draw(st.sampled_from(["", state.version.attempt])))
-    last = state.pending.last_step if state.pending else state.version.last_step
-    running = [a.id for a in state.attempts if a.state is AttemptState.RUNNING]
+    running = [a for a in state.attempts if a.state is AttemptState.RUNNING]
+    last = running[0].last_step if running else state.version.last_step
     tables = draw(
         st.dictionaries(st.sampled_from(["t", "u", "v_changes"]), st.integers(1, 2**63 - 1))
     )
     version = Version(
         state.version.number + draw(often(1, 0, 2)),
-        draw(st.sampled_from(running * 6 + _attempt_ids(state))),
+        draw(st.sampled_from([a.id for a in running] * 6 + _attempt_ids(state))),
         draw(often(last, last + 1)),
         state.version.layout_epoch + draw(often(0, 1, -1)),
         tables,

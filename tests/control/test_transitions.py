@@ -188,8 +188,8 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
     (
         "other steps",
         RECORDED,
-        BeginAttempt(attempt("a", 0, 1)),
-        "steps 0 to 2 are pending, attempt a is at 0 to 1",
+        BeginAttempt(attempt("a", 0, 3)),
+        "steps 0 to 2 are pending, attempt a is at 0 to 3",
     ),
     (
         "begun otherwise",
@@ -249,7 +249,7 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "last step",
         BEGUN,
         CommitVersion(replace(VERSION, last_step=1), ""),
-        "the pending interval ends at step 2, the commit says 1",
+        "attempt a ends at step 2, the commit says 1",
     ),
     (
         "other content",

@@ -55,6 +55,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.control.model import PipelineState, RunState, SinkState, TopicSlice, Version
 from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
+from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import LockstepError
 from lockstep.sql.circuit import ProjectFiles
 
@@ -106,6 +107,7 @@ class Simulation:
             rows_per_interval=draw.choice((8, 1000)),
         )
         self.retain_versions = draw.choice((2, 3, 5))
+        self.run_stage = draw.choice((stages.run, stages.run, run_by_steps))
         self.starts = draw.randint(4, 12)
         self.lease_of_runs = draw.choice((0.0, 0.5, 1.0))
         self.findings: list[Finding] = []
@@ -284,7 +286,7 @@ class Simulation:
         stages.plan(parts, until, _silent)
 
     def _run(self, parts: stages.Parts) -> None:
-        stages.run(parts, _silent)
+        self.run_stage(parts, _silent)
 
     def _publish(self, parts: stages.Parts) -> None:
         publish(parts, _silent)

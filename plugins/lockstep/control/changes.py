@@ -135,8 +135,8 @@ class RecordInterval:
 class BeginAttempt:
     """Open the newest version for the pending interval.
 
-    Refused unless the attempt is RUNNING under an id never used before, at exactly the steps of the
-    pending interval, and the newest version was made by attempt.base. Attempts that were RUNNING on
+    Refused unless the attempt is RUNNING under an id never used before, at the pending interval or its
+    first steps, and the newest version was made by attempt.base. Attempts that were RUNNING on
     this interval become ABANDONED in the same change: the newest starter wins, and the others'
     commits are refused. Twice is harmless while the attempt is as it began.
     """
@@ -149,9 +149,9 @@ class CommitVersion:
     """The commit: version v+1 by attempt `version.attempt`, on the version made by `base`.
 
     Refused unless the attempt is RUNNING and opened `base`, the newest version's attempt is `base`,
-    the number is one more, the layout epoch does not go back, and its last step is the pending
-    interval's. The next interval of a replay is pending then, else none. Twice is harmless: equal to
-    the version that this attempt has committed, nothing changes.
+    the number is one more, the layout epoch does not go back, and its last step is the attempt's.
+    Pending are then the rest of the interval, if any, or the next one of a replay. Twice is harmless:
+    equal to the version that this attempt has committed, nothing changes.
     """
 
     version: Version

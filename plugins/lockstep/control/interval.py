@@ -212,8 +212,9 @@ def _divide(
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run(parts: Parts, progress: Progress) -> Committed | None:
-    """Run the pending interval as a new attempt and commit it; None where nothing is pending.
+def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Committed | None:
+    """Run the pending interval, or its first `most_steps` steps, as a new attempt and commit it; None
+    where nothing is pending.
 
     Steps that were replayed after a rollback are compared with their output of before. Raises
     AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
@@ -224,6 +225,8 @@ def run(parts: Parts, progress: Progress) -> Committed | None:
     if interval is None:
         progress("no interval is pending; nothing to run")
         return None
+    if most_steps is not None:
+        interval = interval.first(most_steps)
     base = recorded.version
     _interrupt_predecessors(parts, recorded, interval, progress)
     attempt = Attempt(

@@ -147,6 +147,15 @@ class Interval:
     def records(self) -> int:
         return sum(division.records for division in self.divisions)
 
+    def first(self, steps: int) -> Interval:
+        """Its first steps, at most so many of them, of one or more."""
+        return self if steps >= len(self.divisions) else Interval(self.divisions[:steps])
+
+    def after(self, step: int) -> Interval | None:
+        """Its steps after that one; None where there are none."""
+        rest = tuple(division for division in self.divisions if division.step > step)
+        return Interval(rest) if rest else None
+
     @property
     def is_empty(self) -> bool:
         """True where no step moves any source."""

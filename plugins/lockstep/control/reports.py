@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from lockstep.control.job import CompareResult
 from lockstep.control.model import Interval
 
 __all__ = ["Backfilled", "Committed", "Maintained", "Planned", "Published"]
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,29 @@ class Committed:
     errors: Mapping[str, int] = field(hash=False)
     seconds: Mapping[str, float] = field(hash=False)
     landed: bool = True
+
+    @staticmethod
+    def joined(pieces: Sequence[Committed]) -> Committed | None:
+        """Of versions that follow each other, as one: the last of them, with what all hold; None for
+        none."""
+        if not pieces:
+            return None
+
+        def summed(counts: Iterable[Mapping[str, _Number]]) -> Mapping[str, _Number]:
+            total: dict[str, _Number] = {}
+            for count in counts:
+                for name, one in count.items():
+                    total[name] = total[name] + one if name in total else one
+            return total
+
+        return replace(
+            pieces[-1],
+            first_step=pieces[0].first_step,
+            records=sum(piece.records for piece in pieces),
+            changes=summed(piece.changes for piece in pieces),
+            errors=summed(piece.errors for piece in pieces),
+            seconds=summed(piece.seconds for piece in pieces),
+        )
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,8 @@ def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
             f"{attempt.last_step}"
         )
     require(
-        (attempt.first_step, attempt.last_step) == (pending.first_step, pending.last_step),
+        attempt.first_step == pending.first_step
+        and attempt.first_step <= attempt.last_step <= pending.last_step,
         lambda: (
             f"steps {pending.first_step} to {pending.last_step} are pending, attempt {attempt.id} "
             f"is at {attempt.first_step} to {attempt.last_step}"
@@ -306,9 +307,9 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
     )
     # A running attempt is one at the pending interval: begun on it, and ended when it commits.
     require(
-        pending is not None and version.last_step == pending.last_step,
+        pending is not None and version.last_step == attempt.last_step,
         lambda: (
-            f"the pending interval ends at step {attempt.last_step}, the commit says "
+            f"attempt {attempt.id} ends at step {attempt.last_step}, the commit says "
             f"{version.last_step}"
         ),
     )
@@ -316,7 +317,7 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
         state,
         versions=(*state.versions, replace(version, tables=dict(version.tables))),
         attempts=_with_state(state, attempt.id, AttemptState.COMMITTED),
-        pending=None,
+        pending=None if pending is None else pending.after(version.last_step),
         replaced=None,
         rebuilt_step=attempt.first_step if state.replaced is not None else state.rebuilt_step,
     )

@@ -17,6 +17,7 @@ from lockstep.sql.plans.nodes import Node, Scan, Temporal, Upsert, Watermark
 __all__ = [
     "MADE_SUFFIX",
     "ON_ERROR",
+    "PUBLISH",
     "PYTHON_SUFFIX",
     "Circuit",
     "Cost",
@@ -39,6 +40,7 @@ __all__ = [
 PYTHON_SUFFIX, MADE_SUFFIX = ".py", ".py.sql"
 
 ON_ERROR = "lockstep.on_error"
+PUBLISH = "lockstep.publish"
 """The setting that says what becomes of a row for which an expression fails: `table` or `fail`."""
 
 
@@ -154,6 +156,11 @@ class Project:
     def keeps_failed_rows(self) -> bool:
         """Whether a row for which an expression fails goes to a table; else it stops the interval."""
         return self.configuration.get(ON_ERROR, "table") == "table"
+
+    @property
+    def publishes_steps(self) -> bool:
+        """Whether the steps of an interval are published one after another; else all at its end."""
+        return self.configuration.get(PUBLISH, "interval") == "step"
 
 
 class Cost(Enum):

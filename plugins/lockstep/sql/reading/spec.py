@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.errors import Position, ProjectError
-from lockstep.sql.circuit import MADE_SUFFIX, ON_ERROR, PYTHON_SUFFIX, ProjectFiles
+from lockstep.sql.circuit import MADE_SUFFIX, ON_ERROR, PUBLISH, PYTHON_SUFFIX, ProjectFiles
 from lockstep.sql.names import closest
 
 __all__ = [
@@ -151,9 +151,19 @@ OWN_SETTINGS = frozenset(
     (
         *("lockstep.interval", "lockstep.cron", "lockstep.step", "lockstep.steps_per_interval"),
         *("lockstep.rows_per_step", "lockstep.rows_per_interval", "lockstep.retain_versions"),
-        *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR),
+        *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR, PUBLISH),
     )
 )
+_CHOICES = {
+    ON_ERROR: {
+        "table": "rows for which an expression fails go to a table",
+        "fail": "they stop the interval",
+    },
+    PUBLISH: {
+        "interval": "all steps of an interval at its end",
+        "step": "one after another",
+    },
+}
 
 
 def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
@@ -184,14 +194,11 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
                 f"settings that are your own begin with something else than {OWN_PREFIX}",
                 line,
             )
-    found = configuration.get(ON_ERROR, "table")
-    if found not in ("table", "fail"):
-        raise _wrong(
-            f"the configuration of {ON_ERROR!r} can't be read",
-            "table (rows for which an expression fails go to a table) or fail (they stop the interval)",
-            found,
-            line=line,
-        )
+    for key, meanings in _CHOICES.items():
+        found = configuration.get(key)
+        if found is not None and found not in meanings:
+            expected = " or ".join(f"{choice} ({means})" for choice, means in meanings.items())
+            raise _wrong(f"the configuration of {key!r} can't be read", expected, found, line=line)
     return configuration
 
 
