@@ -57,11 +57,14 @@ class LongLived(ABC):
         self._divisions: dict[int, Division] = {}
         self._states: list[dict[str, Counter[reader.Row]]] = []
 
-    def deploy(self, folder: Path, rows_per_step: int = 40) -> None:
-        """Make topics and tables, and deploy a copy of the project on these topics."""
+    def deploy(self, folder: Path, rows_per_step: int = 40, **configuration: str) -> None:
+        """Make topics and tables, and deploy a copy of the project on these topics, with settings of
+        its own: `publish="step"` is `lockstep.publish: step`."""
         shutil.copytree(HERE / self.name, folder)
         spec = folder / "spark-pipeline.yml"
-        spec.write_text(spec.read_text("utf-8").replace('"40"', f'"{rows_per_step}"'), "utf-8")
+        text = spec.read_text("utf-8").replace('"40"', f'"{rows_per_step}"')
+        own = [f"  lockstep.{key}: {value}\n" for key, value in configuration.items()]
+        spec.write_text(text + "".join(own), "utf-8")
         for file in folder.rglob("*.sql"):
             text, found = TOPIC_OPTION.subn(rf"\g<1>{self._prefix}\g<2>'", file.read_text("utf-8"))
             assert found == len(self.topics), "each source and sink of the project names its topic"
@@ -222,13 +225,13 @@ class Stock(LongLived):
         self._sales = 0
         self._items: dict[int | None, list[dict[str, object]]] = {None: []}
 
-    def deploy(self, folder: Path, rows_per_step: int = 40) -> None:
+    def deploy(self, folder: Path, rows_per_step: int = 40, **configuration: str) -> None:
         self._sql(
             "CREATE NAMESPACE IF NOT EXISTS lake.shop",
             "CREATE TABLE lake.shop.items (item STRING, category STRING, price BIGINT) USING iceberg "
             "TBLPROPERTIES ('format-version' = '2', 'write.merge.mode' = 'merge-on-read')",
         )
-        super().deploy(folder, rows_per_step)
+        super().deploy(folder, rows_per_step, **configuration)
 
     def change(self, rows: int) -> None:
         first = self._random.randrange(self.ITEMS)
