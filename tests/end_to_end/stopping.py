@@ -29,7 +29,16 @@ from lockstep_engine.sinks.iceberg import ViewPoint
 from lockstep_engine.sinks.kafka_link import TransactionLink
 from lockstep_engine.sinks.kafka_plan import Marker
 
-__all__ = ["AS_IF_LARGE", "POINTS", "KafkaPoint", "name_of", "open_pipeline", "stop_at", "stopped"]
+__all__ = [
+    "AS_IF_LARGE",
+    "POINTS",
+    "AnyPoint",
+    "KafkaPoint",
+    "name_of",
+    "open_pipeline",
+    "stop_at",
+    "stopped",
+]
 
 AS_IF_LARGE = "LOCKSTEP_TEST_AS_IF_LARGE"
 """In the environment: few rows take the ways of many, in the views and in the Kafka sinks."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -25,12 +23,11 @@ from lockstep.runtime import Pipeline, recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reader
+from driven import kill_at, run_through
 from followed_shop import rows, settings_of
 from market import FIRST, LATER, LEAST, SPEC, TOP, Market, opened
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -60,33 +57,13 @@ def test_a_kill_at_any_point_of_the_change(market: Market) -> None:
         market.deploy(LATER if number % 2 == 0 else FIRST)
         if number % 3 == 0:
             market.send([("nut", number), ("bolt", 1)])
-        assert drive(market, point).returncode == -signal.SIGKILL, point
-        again = drive(market, None)
+        kill_at(point, market.name, market.settings)
+        again = run_through(market.name, market.settings)
         assert again.returncode == 0, f"after {point.name}: {again.stdout}\n{again.stderr}"
         assert recorded(market.name, market.settings).replaced is None
         assert market.sent() == market.view("totals"), point
     market.advance()
     market.check()
-
-
-def drive(market: Market, point: Point | None) -> subprocess.CompletedProcess[str]:
-    settings = market.settings
-    variables = {
-        "LOCKSTEP_HOME": str(settings.home),
-        "LOCKSTEP_SPARK_REMOTE": settings.spark_remote,
-        "LOCKSTEP_CATALOG_URI": settings.catalog_uri,
-        "LOCKSTEP_WAREHOUSE": settings.warehouse,
-        "LOCKSTEP_KAFKA": settings.kafka,
-    }
-    command = [
-        sys.executable,
-        str(HERE / "drive.py"),
-        market.name,
-        *([point.name] if point else []),
-    ]
-    return subprocess.run(
-        command, env=variables, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 def test_records_that_are_gone_are_asked_for_only_where_nothing_else_has_them(

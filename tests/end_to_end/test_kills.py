@@ -8,10 +8,6 @@ this to the servers and to Airflow's tasks too, at random moments, and for long.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,41 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 import reader
+from driven import kill_at, run_through
 from long_lived import Totals
-from stopping import stop_at, stopped
 
 from lockstep.adapters.settings import Settings
 from lockstep.control.interval import Point
 from lockstep.control.model import Division, OffsetRange, TopicSlice
-
-DRIVER = [sys.executable, str(Path(__file__).with_name("drive.py")), "totals", "advance"]
-
-
-def environment(home: Path, remote: str, bootstrap: str) -> dict[str, str]:
-    home.mkdir()
-    return {
-        **os.environ,
-        "PYTHONFAULTHANDLER": "1",
-        "LOCKSTEP_HOME": str(home),
-        "LOCKSTEP_SPARK_REMOTE": remote,
-        "LOCKSTEP_KAFKA": bootstrap,
-        "LOCKSTEP_STORE_URL": f"sqlite:///{home}/control.db",
-        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
-        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
-    }
-
-
-def kill_at(point: Point, variables: dict[str, str], home: Path) -> None:
-    """Drive until the process stops at the point, and kill it there."""
-    stop_at(home, "totals", point)
-    driver = subprocess.Popen(
-        DRIVER, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    while stopped(home) is None:
-        assert driver.poll() is None, f"{point}: {driver.communicate()[0]}"
-    driver.kill()
-    driver.communicate()
-    assert driver.returncode == -signal.SIGKILL
 
 
 @pytest.mark.spark
@@ -62,15 +29,20 @@ def test_each_steps_output_is_there_once_after_a_kill_at_every_point(
     tmp_path: Path, spark_server, broker, database
 ) -> None:
     home = tmp_path / "home"
-    variables = environment(home, spark_server.remote, broker.bootstrap)
+    home.mkdir()
+    variables = {
+        "LOCKSTEP_HOME": str(home),
+        "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
+        "LOCKSTEP_KAFKA": broker.bootstrap,
+        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
+        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
+    }
     totals = Totals(Settings.load(variables), prefix=f"{database}_", seed=20131)
     totals.deploy(tmp_path / "totals")
     for point in Point:
         totals.change(rows=70)
-        kill_at(point, variables, home)
-        again = subprocess.run(
-            DRIVER, env=variables, capture_output=True, text=True, timeout=300, check=False
-        )
+        kill_at(point, "totals", totals.settings)
+        again = run_through("totals", totals.settings)
         assert again.returncode == 0, f"after {point.name}: {again.stdout}\n{again.stderr}"
     assert totals.is_settled
     findings = totals.check(totals.sent)

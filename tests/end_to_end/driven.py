@@ -1,0 +1,60 @@
+"""A pipeline driven by processes of its own (`drive.py`), which are killed at a named point or end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from stopping import AnyPoint, stop_at, stopped
+
+from lockstep.adapters.settings import Settings
+
+__all__ = ["environment", "kill_at", "run_through"]
+
+DRIVER = (sys.executable, str(Path(__file__).with_name("drive.py")))
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What gives a process these settings."""
+    return {
+        **os.environ,
+        "PYTHONFAULTHANDLER": "1",
+        "LOCKSTEP_HOME": str(settings.home),
+        "LOCKSTEP_STORE_URL": settings.store_url,
+        "LOCKSTEP_SPARK_REMOTE": settings.spark_remote,
+        "LOCKSTEP_CATALOG_URI": settings.catalog_uri,
+        "LOCKSTEP_WAREHOUSE": settings.warehouse,
+        "LOCKSTEP_KAFKA": settings.kafka,
+    }
+
+
+def kill_at(point: AnyPoint, pipeline: str, settings: Settings) -> None:
+    """Drive until the process stops at the point, and kill it there."""
+    stop_at(settings.home, pipeline, point)
+    driver = subprocess.Popen(
+        [*DRIVER, pipeline, "advance"],
+        env=environment(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    while stopped(settings.home) is None:
+        assert driver.poll() is None, f"{point}: {driver.communicate()[0]}"
+    driver.kill()
+    driver.communicate()
+    assert driver.returncode == -signal.SIGKILL
+
+
+def run_through(pipeline: str, settings: Settings) -> subprocess.CompletedProcess[str]:
+    """Drive until all that is there now is published."""
+    return subprocess.run(
+        [*DRIVER, pipeline, "advance"],
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
