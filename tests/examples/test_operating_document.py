@@ -1,0 +1,64 @@
+"""The commands and statements of docs/operating.md are such that Lockstep takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from lockstep.airflow.tasks import Ask
+from lockstep.cli.main import cli
+from lockstep.sql.circuit import ProjectFiles
+from lockstep.sql.project import parse_project
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+COMMANDS = re.findall(r"^\$ (lockstep .*)$", PAGE, re.MULTILINE)
+IN_TABLE = re.findall(r"\| `(lockstep [a-z]+[^`]*)` \|", PAGE)
+SPEC = """
+name: shop
+storage: file:///tmp/unused
+catalog: lake
+database: shop
+libraries:
+  - glob: {include: sql/**}
+"""
+ORDERS = """
+CREATE TABLE orders (id BIGINT, amount INT) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = 'b', subscribe = 'orders');
+CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM orders;
+"""
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_is_one(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path)
+    _, name, *arguments = line.split()
+    command = cli.commands[name]
+    context = command.make_context(name, arguments, parent=click.Context(cli, obj={}))
+    assert context.args == []
+
+
+@pytest.mark.parametrize("line", IN_TABLE)
+def test_a_command_of_the_table_has_its_options(line: str) -> None:
+    _, name, *arguments = line.split()
+    options = {option for parameter in cli.commands[name].params for option in parameter.opts}
+    assert {argument for argument in arguments if argument.startswith("--")} <= options
+
+
+def test_the_page_has_commands() -> None:
+    assert len(COMMANDS) > 12
+    assert len(IN_TABLE) > 4
+
+
+def test_the_statements_parse() -> None:
+    statements = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    files = ProjectFiles(SPEC, (("sql/a.sql", ORDERS), ("sql/b.sql", "".join(statements))))
+    assert [view.name for view in parse_project(files, {}).views if view.audit] == ["no_loss"]
+
+
+def test_what_airflow_can_be_asked_is_all_there_is() -> None:
+    (said,) = re.findall(r"parameter `ask`: (.*?)\.\n", PAGE)
+    assert re.findall(r"`(\w+)`", said) == [ask.value for ask in Ask]
