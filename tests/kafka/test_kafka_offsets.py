@@ -57,6 +57,28 @@ def test_bounds_of_an_empty_topic(sources: KafkaSources, topic: str) -> None:
     assert bounds.partitions == tuple(PartitionBounds(p, 0, 0) for p in range(3))
 
 
+@pytest.mark.parametrize(
+    ("settings", "options", "is_refused"),
+    [
+        ({"cleanup_policy": "compact"}, {}, True),
+        ({"cleanup_policy": "compact,delete", "min_compaction_lag_ms": "3600000"}, {}, True),
+        ({"cleanup_policy": "compact", "min_compaction_lag_ms": "86400000"}, {}, False),
+        ({"cleanup_policy": "compact"}, {"format": "upsert", "key": "id"}, False),
+    ],
+)
+def test_no_record_of_a_compacted_topic_may_vanish_unread(
+    broker: Any, settings: dict[str, str], options: dict[str, str], is_refused: bool
+) -> None:
+    topic = new_topic(broker.bootstrap, 1, **settings)
+    with closing(KafkaSources(project(source(broker.bootstrap, topic, **options)))) as sources:
+        if not is_refused:
+            assert sources.bounds("src").topic == topic
+            return
+        with pytest.raises(SourceChanged, match="is compacted, and every record") as refused:
+            sources.bounds("src")
+    assert f"cleanup.policy={settings['cleanup_policy']}" in refused.value.found
+
+
 def test_the_end_is_the_last_stable_offset(sources: KafkaSources, topic: str, broker: Any) -> None:
     """What an open transaction has written, and all after it, is not there yet."""
     send(broker.bootstrap, topic, [b"1", b"2"], partition=1)

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
+    AuthorizationError,
     BrokerResponseError,
     KafkaError,
     RetriableError,
@@ -38,6 +40,8 @@ ANSWER_SECONDS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _UNKNOWN_TOPIC = 3
+_COMPACTION_SETTINGS = ("cleanup.policy", "min.compaction.lag.ms")
+LEAST_COMPACTION_LAG = timedelta(days=1)
 
 _Offsets = Mapping[int, int | None]
 
@@ -63,12 +67,14 @@ class KafkaSources:
     def bounds(self, source: str) -> TopicBounds:
         """The first offset and the last stable offset of every partition of the source's topic.
 
-        Raises SourceChanged where the topic does not exist, Unreachable where no broker answers.
+        Raises SourceChanged where the topic does not exist, or is compacted before it is sure to be
+        read; Unreachable where no broker answers.
         """
         table = self._sources[source]
         with self._asking(table) as admin:
             topic = table.options["subscribe"]
             topic_id, partitions = _describe(admin, table)
+            _check_compaction(admin, table)
 
             def offsets(at: OffsetSpec, isolation: IsolationLevel) -> Mapping[TopicPartition, int]:
                 found = admin.list_partition_offsets(
@@ -193,6 +199,32 @@ def _describe(admin: KafkaAdminClient, source: SourceTable) -> tuple[str, list[T
         raise KafkaError(f"topic {topic} is not described: error {found['error_code']}")
     numbers = sorted(partition["partition_index"] for partition in found["partitions"])
     return _kafka_uuid(found["topic_id"]), [TopicPartition(topic, number) for number in numbers]
+
+
+def _check_compaction(admin: KafkaAdminClient, source: SourceTable) -> None:
+    """Refuse a source of which records may vanish unread. To a keyed one only the last record of a key
+    counts, and that is what a compacted topic keeps."""
+    if "key" in source.options:
+        return
+    topic = source.options["subscribe"]
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_COMPACTION_SETTINGS))
+    try:
+        described = admin.describe_configs([asked], config_filter="all")
+    except AuthorizationError:
+        # Who may not look cannot be told; whoever manages the topic can.
+        return
+    settings = described[ConfigResourceType.TOPIC.name.lower()][topic]
+    policy, lag = (settings[name]["value"] for name in _COMPACTION_SETTINGS)
+    least = LEAST_COMPACTION_LAG // _MILLISECOND
+    if "compact" in policy and int(lag) < least:
+        raise SourceChanged(
+            f"source {source.name}: topic {topic} is compacted, and every record of it counts",
+            expected=f"min.compaction.lag.ms of at least {least} (a day), so that no record is gone "
+            "before it is read",
+            found=f"cleanup.policy={policy}, min.compaction.lag.ms={lag}",
+            next_step="set it on the topic, or, where the last record of a key is its row, declare the "
+            "source with 'format' = 'upsert' and 'key'",
+        )
 
 
 def _waiting(admin: KafkaAdminClient, topic: str, partitions: Sequence[int]) -> tuple[str, ...]:
