@@ -335,20 +335,27 @@ def test_others_that_never_stop_end_the_publish(new_outbox: Any) -> None:
     assert outbox.rows() == {(1, "a"): 1}
 
 
-def test_a_zombie_that_wakes_up_late_lands_nothing(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
+@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("asleep", [ViewPoint.BRANCHED, ViewPoint.APPENDED])
+def test_a_zombie_that_wakes_up_late_lands_nothing_and_has_not_failed(
+    any_outbox: Any, asleep: ViewPoint, is_empty: bool
+) -> None:
+    """Whoever has overtaken it has swept its branch."""
+    outbox = any_outbox(PAIR)
     outbox.add([(1, "a", 2, 0)])
     outbox.publish(0)
-    outbox.add([(1, "a", -1, 1), (2, "b", 1, 1)])
+    changes = [] if is_empty else [(1, "a", -1, 1), (2, "b", 1, 1)]
+    if changes:
+        outbox.add([*changes, (3, "c", 1, 2)])
     woken = []
 
     def reached(point: ViewPoint) -> None:
-        if point is ViewPoint.BRANCHED and not woken:
+        if point is asleep and not woken:
             woken.append(outbox.publish(1))
 
     assert outbox.publish(1, reached=reached).rows == 0
-    assert [published.rows for published in woken] == [2]
-    assert outbox.rows() == {(1, "a"): 1, (2, "b"): 1}
+    assert [published.rows for published in woken] == [len(changes)]
+    assert outbox.rows() == ({(1, "a"): 2} if is_empty else {(1, "a"): 1, (2, "b"): 1})
     assert set(outbox.lake.state.refs(outbox.view)) == {"main", "lockstep"}
 
 

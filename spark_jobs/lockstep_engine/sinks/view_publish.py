@@ -174,6 +174,7 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
     assert base is not None, "an opened view has a snapshot"
     branch = publish_branch(target.incarnation, publish.new_id())
     pending = state.records_after(target.outbox_table, target.outbox_snapshot_id, marker)
+    failures: tuple[type[Exception], ...] = (LockstepError, *publish.writer.failures)
     try:
         state.open_branch(target.view, branch, base)
         publish.reached(ViewPoint.BRANCHED)
@@ -182,20 +183,19 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
         else:
             state.append_rows(target.view, branch, (), target.summary(target.last_step))
             rows = 0
-    except LockstepError:
-        # A refusal of our own: nothing is under way on the branch. After any other error something
-        # may be, and the next publish that lands sweeps the branch.
-        state.drop_refs(target.view, (branch,))
-        raise
-    except publish.writer.failures:
+        publish.reached(ViewPoint.APPENDED)
+        written = state.summaries(target.view, branch, base)
+    except failures as error:
         # Whoever moved main first has swept this branch: to be overtaken is no failure.
         newest = state.view_head(target.view)
-        if newest is None or newest.snapshot_id == base:
-            raise
-        state.drop_refs(target.view, (branch,))
-        return None
-    publish.reached(ViewPoint.APPENDED)
-    written = state.summaries(target.view, branch, base)
+        is_overtaken = newest is not None and newest.snapshot_id != base
+        # After a refusal of our own nothing is under way on the branch. After any other error something
+        # may be, and the next publish that lands sweeps the branch.
+        if is_overtaken or isinstance(error, LockstepError):
+            state.drop_refs(target.view, (branch,))
+        if is_overtaken:
+            return None
+        raise
     is_marked = ["lockstep.step" in summary for _, summary in written]
     if is_marked.count(True) != 1 or not is_marked[-1]:
         # The server ran the append twice after a restart: what is on the branch is void.
