@@ -23,6 +23,7 @@ from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
 from lockstep.control.job import CatalogSettings, CompareResult
 from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, RunState
+from lockstep.control.planning import plan
 from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.publishing import publish
 from lockstep.control.receipts import (
@@ -103,7 +104,7 @@ class Pipeline:
     def plan(self, until: datetime | None, progress: Progress) -> Planned:
         """Record the division of the next interval up to `until` (None: all that is there now, as
         one interval with one step boundary at the present). Gives back a pending one as it is."""
-        return self._leased(lambda parts: stages.plan(parts, until, progress), progress)
+        return self._leased(lambda parts: plan(parts, until, progress), progress)
 
     def run(self, progress: Progress) -> Committed | None:
         """Run and commit the pending interval; None where none is pending. With `publish: step` all of

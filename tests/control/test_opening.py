@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from control_builders import FILES, interval
+from control_builders import FILES, attempt, interval
 
 from lockstep.control.interval import append
 from lockstep.control.model import PipelineState, Version
@@ -87,8 +87,12 @@ def test_an_interval_that_fails_for_want_of_a_snapshot_says_what_is_left() -> No
         sources=SimpleNamespace(bounds=lambda _: topic),
         engine=SimpleNamespace(run=fails),
         state=SimpleNamespace(snapshots=lambda table: frozenset(held[table])),
+        pipeline="p",
+        store=SimpleNamespace(read=lambda _: replace(STATE, attempts=(attempt("c", 6, 6, "b"),))),
     )
-    job: Any = SimpleNamespace(base_version=2, interval=interval(6, 1), rebuilding=None)
+    job: Any = SimpleNamespace(
+        base_version=2, attempt="c", interval=interval(6, 1), rebuilding=None
+    )
     with pytest.raises(StateDiverged, match="version 2 cannot be opened"):
         append(parts, STATE, job, lambda _: None)
     held["u"] = {None, 20}

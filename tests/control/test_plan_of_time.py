@@ -15,6 +15,7 @@ from lockstep.control import interval as stages
 from lockstep.control.changes import BeginAttempt, CommitVersion, Deploy, Landed, SetDesired
 from lockstep.control.job import IntervalJob, IntervalResult
 from lockstep.control.model import OffsetRange, RunState, RunStatus, TopicSlice, Version
+from lockstep.control.planning import plan as plan_interval
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
 from lockstep.control.steps import StepLimits
 
@@ -87,7 +88,7 @@ def opened(tmp_path: Path) -> Open:
             reads_time=reads_time,
         )
         assert isinstance(store.apply(PIPELINE, deploy()), Landed)
-        planned = stages.plan(parts, None, lambda _: None)
+        planned = plan_interval(parts, None, lambda _: None)
         assert planned.interval is not None
         assert planned.interval.records == OneTopic.records
         store.apply(PIPELINE, BeginAttempt(attempt("a", 0, 0)))
@@ -102,7 +103,7 @@ def opened(tmp_path: Path) -> Open:
 
 def plan(parts: stages.Parts, until: datetime | None) -> list[tuple[int, datetime, int]]:
     """Step, time and records of what is planned."""
-    interval = stages.plan(parts, until, lambda _: None).interval
+    interval = plan_interval(parts, until, lambda _: None).interval
     return [(d.step, d.time, d.records) for d in interval.divisions] if interval else []
 
 
@@ -145,7 +146,7 @@ def test_what_a_partition_waits_for_is_told(opened: Open, reads_time: bool) -> N
     assert isinstance(parts.sources, OneTopic)
     parts.sources.waiting = ("partition 0 of topic t waits for an open transaction",)
     lines: list[str] = []
-    assert (stages.plan(parts, None, lines.append).interval is not None) is reads_time
+    assert (plan_interval(parts, None, lines.append).interval is not None) is reads_time
     assert lines[0] == "source s: partition 0 of topic t waits for an open transaction"
 
 
@@ -153,18 +154,18 @@ def test_a_paused_pipeline_ends_what_is_recorded_and_plans_no_more(opened: Open)
     parts = opened(True, 95)
     parts.store.apply(PIPELINE, SetDesired(RunState.PAUSE))
     said: list[str] = []
-    assert stages.plan(parts, at(95), said.append).interval is None
+    assert plan_interval(parts, at(95), said.append).interval is None
     assert said == ["pipeline p is paused before step 1; lockstep resume p"]
     parts.store.apply(PIPELINE, SetDesired(RunState.RUN))
-    recorded = stages.plan(parts, at(95), said.append).interval
+    recorded = plan_interval(parts, at(95), said.append).interval
     parts.store.apply(PIPELINE, SetDesired(RunState.PAUSE))
-    assert stages.plan(parts, at(95), said.append).interval == recorded
+    assert plan_interval(parts, at(95), said.append).interval == recorded
 
 
 def test_a_pipeline_that_is_to_stop_divides_the_steps_before_and_no_other(opened: Open) -> None:
     parts = opened(True, 95)
     parts.store.apply(PIPELINE, SetDesired(RunState.STOP, 3))
-    planned = stages.plan(parts, at(95), lambda _: None)
+    planned = plan_interval(parts, at(95), lambda _: None)
     assert planned.interval is not None
     assert [division.step for division in planned.interval.divisions] == [1, 2]
     assert planned.behind
@@ -172,14 +173,14 @@ def test_a_pipeline_that_is_to_stop_divides_the_steps_before_and_no_other(opened
     assert parts.store.read(PIPELINE).status is RunStatus.STOP
     parts.store.apply(PIPELINE, CommitVersion(Version(2, "c", 2, 0, {}), "a"))
     assert parts.store.read(PIPELINE).status is RunStatus.STOPPED
-    assert stages.plan(parts, at(95), lambda _: None).interval is None
+    assert plan_interval(parts, at(95), lambda _: None).interval is None
 
 
 def test_other_queries_are_a_step_without_input(opened: Open) -> None:
     parts = opened(False, 95)
     change = Deploy(FILES, "i1", SINKS, rebuilds=True)
     parts.store.apply(PIPELINE, change)
-    planned = stages.plan(parts, at(95), lambda _: None)
+    planned = plan_interval(parts, at(95), lambda _: None)
     assert planned.behind
     assert planned.interval is not None
     [division] = planned.interval.divisions

@@ -2,115 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
-from control_builders import attempt, deploy, interval, store_url
+from control_builders import attempt, interval
+from recording import PIPELINE, Recording, opened, silent
 
-from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
 from lockstep.control.changes import (
     BeginAttempt,
-    Change,
     CommitVersion,
     Landed,
     RecordInterval,
     Rejected,
     RollBack,
 )
-from lockstep.control.job import (
-    CompareJob,
-    CompareResult,
-    IntervalJob,
-    IntervalResult,
-    PublishJob,
-    PublishResult,
-    TableWrite,
-)
 from lockstep.control.model import PipelineState, Version
-from lockstep.control.ports import Progress
-from lockstep.control.steps import StepLimits
 from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import Unreachable
-
-PIPELINE = "p"
-
-
-class Recording:
-    """An engine and its tables: each job appends one row, and sinks do what they are asked to."""
-
-    def __init__(self) -> None:
-        self.ran: list[tuple[int, int]] = []
-        self.published: list[int] = []
-        self.compared: list[tuple[int, int]] = []
-        self.refuses_publish = False
-
-    def session(self, _: str) -> str:
-        return ""
-
-    def interrupt(self, _: str) -> None:
-        pass
-
-    def run(self, job: IntervalJob, _: Progress) -> IntervalResult:
-        self.ran.append((job.interval.first_step, job.interval.last_step))
-        snapshot = len(self.ran)
-        return IntervalResult(
-            {"v_changes": snapshot},
-            (TableWrite("v_changes", job.attempt, snapshot, 10),),
-            {"a": 0.5},
-        )
-
-    def publish(self, job: PublishJob, _: Progress) -> PublishResult:
-        if self.refuses_publish:
-            raise Unreachable("the broker is away", next_step="publish again")
-        self.published.append(job.last_step)
-        names = [target.name for target in job.sinks]
-        return PublishResult(dict.fromkeys(names, job.last_step), dict.fromkeys(names, 1), {})
-
-    def compare(self, job: CompareJob, _: Progress) -> CompareResult:
-        self.compared.append((job.first_step, job.last_step))
-        return CompareResult({})
-
-    def appended(self, _table: str, branch: str, _base: int | None) -> tuple[str, ...]:
-        return (branch.removeprefix("attempt_"),)
-
-    def bounds(self, _: str) -> Any:
-        raise AssertionError("of steps without records nobody looks at a topic")
-
-    def settle(self, *_: object) -> None:
-        pass
-
-
-def opened(tmp_path: Path, engine: Recording, *changes: Change) -> stages.Parts:
-    store = SqlStore(store_url(tmp_path))
-    for change in (deploy(), *changes):
-        landed = store.apply(PIPELINE, change)
-        assert isinstance(landed, Landed), landed
-    nothing: Any = None
-    double: Any = engine
-    numbers = count()
-    return stages.Parts(
-        pipeline=PIPELINE,
-        store=store,
-        sources=double,
-        state=double,
-        files=nothing,
-        engine=double,
-        clock=nothing,
-        limits=StepLimits(),
-        retain_versions=2,
-        source_names=(),
-        outboxes={"v": "v_changes"},
-        variables={},
-        catalog=nothing,
-        new_id=lambda: f"b{next(numbers)}",
-    )
-
-
-def silent(_: str) -> None:
-    pass
 
 
 def state_of(parts: stages.Parts) -> PipelineState:

@@ -27,7 +27,7 @@ from sim_store import SimulatedStore
 from sim_world import Rates
 from simulate import Result, simulate
 
-from lockstep.control import interval, maintenance, transitions
+from lockstep.control import interval, maintenance, planning, transitions
 from lockstep.control.changes import Change, Landed, Outcome, Rejected, SwapSnapshots, Unknown
 from lockstep.control.job import PublishJob, SinkTarget
 from lockstep.ids import MAIN
@@ -279,7 +279,7 @@ MUTANTS = (
         "2.1",
         "an interval is recorded only where none is pending",
         both(
-            rewritten(interval.plan, ("if recorded.pending is not None:", "if False:")),
+            rewritten(planning.plan, ("if recorded.pending is not None:", "if False:")),
             rewritten(transitions._record_interval, ("if pending is not None:", "if False:")),
         ),
     ),

@@ -53,6 +53,7 @@ from lockstep.control.changes import (
 )
 from lockstep.control.job import CatalogSettings
 from lockstep.control.model import PipelineState, RunState, SinkState, TopicSlice, Version
+from lockstep.control.planning import plan
 from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
 from lockstep.control.stepwise import run_by_steps
@@ -283,7 +284,7 @@ class Simulation:
         until = None
         if self.world.random.random() < 0.4:
             until = parts.clock.now() - timedelta(seconds=self.world.random.choice((0, 0, 30)))
-        stages.plan(parts, until, _silent)
+        plan(parts, until, _silent)
 
     def _run(self, parts: stages.Parts) -> None:
         self.run_stage(parts, _silent)
@@ -316,7 +317,7 @@ class Simulation:
         for topic in self.topics.values():
             topic.decide(self.world)
         self.store.send(PIPELINE, SetDesired(RunState.RUN))
-        plan_all = (lambda parts: stages.plan(parts, None, _silent), self._run, self._publish)
+        plan_all = (lambda parts: plan(parts, None, _silent), self._run, self._publish)
         for _ in range(QUIET_ROUNDS):
             if self._is_done() or self.findings:
                 break

@@ -1,4 +1,5 @@
-"""The order of the stages: plan, run, commit (design, section 2); `publishing` is the last of them.
+"""The order of the stages: `planning`, then run and commit, which are here, then `publishing` (design,
+section 2).
 
 Each stage may be started twice and killed anywhere: it begins by reading what is recorded, and what
 it does next follows from that alone. Nothing here trusts a time-out, a task order or an exit code.
@@ -18,12 +19,11 @@ from lockstep.control.changes import (
     Change,
     CommitVersion,
     Landed,
-    RecordInterval,
     RefuseAttempt,
     Rejected,
     Unknown,
 )
-from lockstep.control.history import rebuilding, standing_interval, without_forgotten
+from lockstep.control.history import rebuilding, without_forgotten
 from lockstep.control.job import (
     CatalogSettings,
     CompareResult,
@@ -35,7 +35,6 @@ from lockstep.control.model import (
     AttemptState,
     Interval,
     PipelineState,
-    RunStatus,
     TopicSlice,
     Version,
 )
@@ -50,8 +49,9 @@ from lockstep.control.ports import (
     Store,
     TopicBounds,
 )
-from lockstep.control.reports import Committed, Planned
-from lockstep.errors import AttemptLost, LockstepError, SourceChanged, StateDiverged, Unreachable
+from lockstep.control.reports import Committed
+from lockstep.control.rollbacks import AT_WORK
+from lockstep.errors import AttemptLost, LockstepError, StateDiverged, Unreachable
 from lockstep.ids import attempt_branch, errors_table, version_tag
 from lockstep.threads import in_parallel
 
@@ -63,7 +63,6 @@ __all__ = [
     "commit",
     "compare",
     "interval_job",
-    "plan",
     "record",
     "run",
     "settle",
@@ -114,101 +113,6 @@ class Parts:
     needs_divisions: bool = False
 
 
-# ── plan ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
-    """Fix and record the division of the next interval, up to `until`.
-
-    A pending interval is given back as it is. After a deploy of other queries comes one step without
-    input, in which their state is made. `until` None, or not in the past, means up to the last
-    stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
-    came in that is no step, unless the project reads the time of its steps. Raises
-    SourceChanged, Unreachable.
-    """
-    recorded = parts.store.read(parts.pipeline)
-    if recorded.pending is not None:
-        progress(f"{_steps(recorded.pending)} recorded already and not committed yet")
-        return Planned(recorded.pending, behind=True)
-    if recorded.status in (RunStatus.PAUSED, RunStatus.STOPPED):
-        progress(
-            f"pipeline {parts.pipeline} is {recorded.status.value} before step "
-            f"{recorded.next_step}; lockstep resume {parts.pipeline}"
-        )
-        return Planned(None, behind=False)
-    if recorded.replaced is not None:
-        landed = record(parts, RecordInterval(standing_interval(recorded)))
-        parts.reached(Point.PLAN_RECORDED)
-        progress(f"step {recorded.next_step} has no input: what other queries need is made in it")
-        return Planned(landed.pending, behind=True)
-    now = parts.clock.now()
-    takes_all_there_is = until is None or until >= now
-    if until is None:
-        times: tuple[datetime, ...] = (max(now, recorded.last_time or now),)
-    else:
-        times = steps.boundaries(recorded.last_time, min(until, now), parts.limits)
-    is_rest = not times and recorded.last_time is not None
-    if is_rest:
-        # An interval that was full left rows before its last boundary: they are further steps of
-        # the same time. Mostly there are none.
-        assert recorded.last_time is not None, "is_rest says so"
-        times, takes_all_there_is = (recorded.last_time,), False
-    divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
-    if recorded.stop_at is not None:
-        divided = steps.up_to(divided, recorded.stop_at)
-    interval = divided.interval
-    for note in divided.notes:
-        progress(note)
-    counts_time = (until is not None or parts.reads_time) and not is_rest
-    if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):
-        progress(
-            f"recorded already: all up to {recorded.last_time} in steps 0..{recorded.next_step - 1}, "
-            f"version {recorded.version.number}; nothing to do"
-        )
-        return Planned(None, behind=False)
-    parts.reached(Point.PLAN_LOOKED_UP)
-    landed = record(parts, RecordInterval(interval))
-    parts.reached(Point.PLAN_RECORDED)
-    assert landed.pending is not None, "RecordInterval leaves a pending interval"
-    progress(f"{_steps(landed.pending)} recorded: {landed.pending.records:,} records")
-    return Planned(landed.pending, divided.behind)
-
-
-def _divide(
-    parts: Parts, recorded: PipelineState, times: tuple[datetime, ...], *, last_is_stable: bool
-) -> steps.Divided:
-    """Look up the offsets at the step times. The topic's id is read before and after: a topic made
-    anew in between would give offsets of another topic. A table's history is one reading."""
-    bounds = parts.sources.bounds
-    before = dict(zip(parts.source_names, in_parallel(bounds, parts.source_names), strict=True))
-    topics = {name: found for name, found in before.items() if isinstance(found, TopicBounds)}
-    offsets = dict(
-        zip(
-            topics,
-            in_parallel(lambda name: parts.sources.offsets_at(name, times), topics),
-            strict=True,
-        )
-    )
-    for (source, found), again in zip(topics.items(), in_parallel(bounds, topics), strict=True):
-        if not isinstance(again, TopicBounds) or again.topic_id != found.topic_id:
-            raise SourceChanged(
-                f"source {source}: topic {found.topic} was made anew while it was planned",
-                expected=f"topic id {found.topic_id}",
-                found=again.topic_id if isinstance(again, TopicBounds) else again.table,
-                next_step="plan again once the topic stays",
-            )
-    return steps.divide(
-        recorded.positions,
-        before,
-        times,
-        offsets,
-        recorded.next_step,
-        parts.limits,
-        last_is_stable=last_is_stable,
-        start_at_latest=parts.sources.start_at_latest,
-    )
-
-
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -241,7 +145,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     base = began.version
     parts.reached(Point.RUN_BEGUN)
     progress(
-        f"{_steps(interval)}: attempt {attempt.id} opens version {base.number} "
+        f"{interval.text}: attempt {attempt.id} opens version {base.number} "
         f"to make version {base.number + 1}"
     )
     job = interval_job(parts, began, attempt, base, interval)
@@ -285,11 +189,26 @@ def append(
     _check_topics(parts, job.interval, reads_past=reads_past)
     try:
         result = parts.engine.run(job, progress)
-    except LockstepError:
+    except LockstepError as error:
+        _require_at_work(parts, job.attempt, error)
         opening.require(began, job.base_version, opening.examine(parts.state, began.versions))
         raise
     _check_topics(parts, job.interval, reads_past=reads_past)
     return result
+
+
+def _require_at_work(parts: Parts, attempt_id: str, error: LockstepError) -> None:
+    """Raise AttemptLost where the attempt is over: what it then fails for is what others have left of
+    its branches, and of the version that it opened."""
+    attempt = parts.store.read(parts.pipeline).attempt(attempt_id)
+    if attempt is not None and attempt.state in AT_WORK:
+        return
+    raise AttemptLost(
+        f"attempt {attempt_id} failed when it was over already",
+        expected="to be at work until its end",
+        found=f"{attempt.state.value if attempt else 'forgotten'}; then: {error.message}",
+        next_step=f"run again: it starts from what is recorded, see `lockstep steps {parts.pipeline}`",
+    ) from error
 
 
 def _check_topics(parts: Parts, interval: Interval, *, reads_past: bool) -> None:
@@ -355,13 +274,13 @@ def commit(
         # Refused is certain, so nothing can read these branches any more.
         parts.store.apply(parts.pipeline, RefuseAttempt(attempt.id))
         raise AttemptLost(
-            f"attempt {attempt.id} at {_steps(interval)} was not committed: {outcome.reason}",
+            f"attempt {attempt.id} at {interval.text} was not committed: {outcome.reason}",
             next_step=f"run the interval again; `lockstep steps {parts.pipeline}` shows who landed",
         )
     parts.reached(Point.COMMIT_LANDED)
     settle(parts, outcome.state, version)
     parts.reached(Point.COMMIT_SETTLED)
-    progress(f"{_steps(interval)}: version {version.number} is committed")
+    progress(f"{interval.text}: version {version.number} is committed")
     return _committed(parts, version, interval, result)
 
 
@@ -384,7 +303,11 @@ def check_branches(parts: Parts, attempt: Attempt, base: Version, result: Interv
         return ""
 
     tables = sorted({write.table for write in result.writes})
-    faults = [fault for fault in in_parallel(check, tables) if fault]
+    try:
+        faults = [fault for fault in in_parallel(check, tables) if fault]
+    except StateDiverged as error:
+        _require_at_work(parts, attempt.id, error)
+        raise
     if faults:
         parts.store.apply(parts.pipeline, AbandonAttempt(attempt.id))
         raise AttemptLost(
@@ -488,7 +411,3 @@ def record(parts: Parts, change: Change) -> PipelineState:
                 f"the control store does not say whether {type(change).__name__} landed: {reason}",
                 next_step="run again: it starts from what is recorded",
             )
-
-
-def _steps(interval: Interval) -> str:
-    return f"steps {interval.first_step}..{interval.last_step}"

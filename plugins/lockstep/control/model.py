@@ -147,6 +147,11 @@ class Interval:
     def records(self) -> int:
         return sum(division.records for division in self.divisions)
 
+    @property
+    def text(self) -> str:
+        """Its steps, for people."""
+        return f"steps {self.first_step}..{self.last_step}"
+
     def first(self, steps: int) -> Interval:
         """Its first steps, at most so many of them, of one or more."""
         return self if steps >= len(self.divisions) else Interval(self.divisions[:steps])
