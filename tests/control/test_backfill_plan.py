@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from control_builders import FILES, at, interval
+from control_builders import FILES, at, interval, life
 
-from lockstep.control.backfill import Piece, plan_backfill
+from lockstep.adapters.memory_store import MemoryStore
+from lockstep.control.backfill import Piece, plan_backfill, replay
+from lockstep.control.changes import Landed, RecordPublished, TrimSteps, TrimVersions
 from lockstep.control.model import PipelineState, Replaced, Version
 from lockstep.control.steps import StepLimits
-from lockstep.errors import WrongUse
+from lockstep.errors import AttemptLost, WrongUse
 
 STEPS = interval(0, 12).divisions
 """A step a second, of 20 records; four versions of three steps each."""
@@ -79,3 +83,19 @@ def test_times_without_committed_steps_are_refused() -> None:
     assert "has no committed step after" in refused.value.message
     assert refused.value.found == "the last is of 2026-01-01T00:00:11+00:00"
     assert "lockstep steps p" in refused.value.next_step
+
+
+def test_a_version_that_is_trimmed_between_two_jobs_ends_the_backfill() -> None:
+    """Its divisions go with it: the simulation found a ValueError in their place."""
+    store = MemoryStore()
+    published = [RecordPublished(sink, 11) for sink in ("v", "k")]
+    for change in (*life(4), *published, TrimVersions(2), TrimSteps(8)):
+        assert isinstance(store.apply("p", change), Landed)
+    parts: Any = SimpleNamespace(
+        pipeline="p",
+        store=store,
+        engine=SimpleNamespace(session=lambda recorded: recorded),
+        new_id=lambda: "r",
+    )
+    with pytest.raises(AttemptLost, match="no version kept, made by a0"):
+        replay(parts, Piece("a0", 3, 5), lambda _: None)

@@ -143,7 +143,7 @@ def replay(parts: Parts, piece: Piece, progress: Progress) -> CompareResult:
     """Run a piece again, and compare. Raises AttemptLost where the version that it starts from is gone,
     or somebody else has given it up."""
     recorded = parts.store.read(parts.pipeline)
-    interval = Interval(parts.store.divisions(parts.pipeline, piece.first_step, piece.last_step))
+    divisions = parts.store.divisions(parts.pipeline, piece.first_step, piece.last_step)
     attempt = Attempt(
         parts.new_id(),
         piece.first_step,
@@ -153,6 +153,8 @@ def replay(parts: Parts, piece: Piece, progress: Progress) -> CompareResult:
         parts.engine.session(recorded.session),
     )
     began = record(parts, BeginReplay(attempt))
+    # As long as a version is kept, so are the divisions of the steps after it: they are all here.
+    interval = Interval(divisions)
     [base] = [version for version in began.versions if version.attempt == piece.base]
     progress(
         f"steps {piece.first_step}..{piece.last_step}: replay {attempt.id} opens version {base.number}; "
