@@ -390,8 +390,8 @@ def _advance(
         f"table {table}: main holds snapshots that are not in any version",
         expected=f"main at an ancestor of snapshot {snapshot_id}",
         found=f"main at {main.snapshot_id}",
-        next_step=f"nothing is lost: move main to {snapshot_id} with "
-        "`CALL <catalog>.system.set_current_snapshot`, then run again",
+        next_step="lockstep doctor DIR; where it finds nothing but this, nothing is lost: move main to "
+        f"{snapshot_id} with `CALL <catalog>.system.set_current_snapshot`, then run again",
     )
 
 

@@ -51,6 +51,7 @@ from lockstep.control.ports import (
 )
 from lockstep.control.reports import Committed
 from lockstep.control.rollbacks import AT_WORK
+from lockstep.control.unrecorded import require_recorded
 from lockstep.errors import AttemptLost, LockstepError, StateDiverged, Unreachable
 from lockstep.ids import attempt_branch, errors_table, version_tag
 from lockstep.threads import in_parallel
@@ -122,7 +123,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
 
     Steps that were replayed after a rollback are compared with their output of before. Raises
     AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
-    version cannot be opened, or a replay gives other rows.
+    version cannot be opened, the tables know more than the store, or a replay gives other rows.
     """
     recorded = parts.store.read(parts.pipeline)
     interval = recorded.pending
@@ -131,6 +132,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
         return None
     if most_steps is not None:
         interval = interval.first(most_steps)
+    require_recorded(recorded, parts.store, parts.state, parts.outboxes.values())
     base = recorded.version
     _interrupt_predecessors(parts, recorded, interval, progress)
     attempt = Attempt(

@@ -92,8 +92,8 @@ def _check_marker(parts: Parts, target: SinkTarget, marker: int) -> None:
                 expected=f"a marker up to step {recorded.output_step}, where version "
                 f"{recorded.version.number} ends",
                 found=f"step {marker}",
-                next_step="see whether the store is an old backup: what it has forgotten is in the "
-                "sink already, and must not be published again under the same step numbers",
+                next_step="lockstep doctor DIR; where the store is an old backup, what it has forgotten "
+                "is in the sink already: lockstep doctor DIR --rebuild",
             )
 
 
