@@ -16,15 +16,22 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import PipelineState, SinkState, TableSlice, TopicSlice
 from lockstep.control.opening import examine
 from lockstep.control.ports import State, TopicBounds, ViewHead
-from lockstep.control.restoring import newest_pinned, restored
-from lockstep.control.step_log import logged_divisions
+from lockstep.control.restoring import said_by_tables
 from lockstep.control.steps import check_continues
 from lockstep.errors import LockstepError, Retry
-from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE, outbox_table
+from lockstep.ids import (
+    FAILED_ROWS_TABLE,
+    STEPS_TABLE,
+    TABLE_STEPS_TABLE,
+    errors_table,
+    late_table,
+    outbox_table,
+)
 from lockstep.runtime import load_files, recorded, tables_of
 from lockstep.sql.circuit import Circuit, Project, SinkTable
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
+from lockstep_engine.sinks.kafka_plan import Marker, step_of_all
 
 __all__ = ["diagnose", "rebuild"]
 
@@ -76,14 +83,18 @@ def _sink(state: PipelineState, sink: SinkState, project: Project, tables: State
 
 def _kafka_markers(sink: SinkTable, incarnation: str) -> Mapping[str, int]:
     """The step of each shard's marker."""
+    found = _read_markers(sink, incarnation)
+    shards = found[0].shards if 0 in found else len(found)
+    return {str(shard): marker.step for shard, marker in found.items() if shard < shards}
+
+
+def _read_markers(sink: SinkTable, incarnation: str) -> Mapping[int, Marker]:
     from lockstep_engine.sinks.kafka_link import SinkAddress, partition_count, read_markers
 
     connection = KafkaConnection.from_options(sink.options, f"sink {sink.name}")
     topic = sink.options["topic"]
     address = SinkAddress(connection.librdkafka(), topic, incarnation, sink.name)
-    found = read_markers(address, range(partition_count(address)))
-    shards = found[0].shards if 0 in found else len(found)
-    return {str(shard): marker.step for shard, marker in found.items() if shard < shards}
+    return read_markers(address, range(partition_count(address)))
 
 
 def _source(state: PipelineState, name: str, sources: ProjectSources) -> Finding:
@@ -116,19 +127,14 @@ def rebuild(folder: str, settings: Settings) -> PipelineState:
     """
     project, circuit, files = load_files(folder, settings)
     _, tables = tables_of(project, settings)
-    names = tables.tables()
-    refs = dict(zip(names, in_parallel(tables.refs, names), strict=True))
-    pinned = newest_pinned(refs, _needed(circuit), project.name)
-    held = sorted(pinned.tables)
-    said = in_parallel(lambda table: tables.summary(table, pinned.tables[table]), held)
-    summaries = dict(zip(held, said, strict=True))
-    logs = (
-        tables.rows(table, pinned.tables[table]) if table in pinned.tables else ()
-        for table in (STEPS_TABLE, TABLE_STEPS_TABLE)
+    change = said_by_tables(
+        project.name,
+        files,
+        _needed(project, circuit),
+        _beside(project),
+        tables,
+        lambda incarnation: _published(project, circuit, tables, incarnation),
     )
-    incarnation = next(s["lockstep.incarnation"] for s in summaries.values() if _is_ours(s))
-    sinks = _published(project, circuit, tables, incarnation)
-    change = restored(project.name, files, pinned, summaries, logged_divisions(*logs), sinks)
     outcome = SqlStore(settings.store_url).apply(project.name, change)
     if isinstance(outcome, Landed):
         return outcome.state
@@ -138,14 +144,17 @@ def rebuild(folder: str, settings: Settings) -> PipelineState:
     )
 
 
-def _is_ours(summary: Mapping[str, str]) -> bool:
-    return "lockstep.incarnation" in summary
-
-
-def _needed(circuit: Circuit) -> set[str]:
+def _needed(project: Project, circuit: Circuit) -> set[str]:
     """The tables that every version names."""
     traces = {trace.table for trace in circuit.traces}
-    return traces | {outbox.table for outbox in circuit.outboxes}
+    logs = {TABLE_STEPS_TABLE if one.is_table else STEPS_TABLE for one in project.sources}
+    return traces | {outbox.table for outbox in circuit.outboxes} | logs
+
+
+def _beside(project: Project) -> set[str]:
+    """The tables that a version names once there was something to write to them."""
+    names = [source.name for source in project.sources]
+    return {FAILED_ROWS_TABLE, *map(errors_table, names), *map(late_table, names)}
 
 
 def _published(
@@ -166,7 +175,7 @@ def _published(
             sink.name,
             sink.view,
             sink.provider,
-            min(_kafka_markers(sink, incarnation).values(), default=-1),
+            step_of_all(_read_markers(sink, incarnation), sink.name),
         )
         for sink in project.sinks
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from control_builders import FILES, SINKS, at, interval, life, slice_of, store_u
 from lockstep.adapters.memory_store import MemoryStore
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import Landed, Rejected, Restore
+from lockstep.control.model import Attempt, AttemptState, Intent
 from lockstep.control.ports import Store
 from lockstep.control.positions import positions_logged
 from lockstep.control.restoring import Pinned, newest_pinned, restored
@@ -22,11 +24,11 @@ PINNED = Pinned(2, "a1", {"_trace_a": 20, "v_changes": 21})
 DIVISIONS = interval(0, 6).divisions
 
 
-def restore(*steps: int) -> Restore:
+def restore(*steps: int, shown: Iterable[Mapping[str, str]] = ()) -> Restore:
     """From sinks at these steps."""
     sinks = tuple(replace(s, published_step=n) for s, n in zip(SINKS, steps, strict=True))
     summaries = {"_trace_a": {**SUMMARY, "lockstep.step": "4"}, "v_changes": SUMMARY}
-    return restored("p", FILES, PINNED, summaries, DIVISIONS, sinks)
+    return restored("p", FILES, PINNED, summaries, DIVISIONS, sinks, shown)
 
 
 def test_the_newest_version_that_all_needed_tables_pin() -> None:
@@ -42,6 +44,45 @@ def test_the_newest_version_that_all_needed_tables_pin() -> None:
     with pytest.raises(StateDiverged) as partly:
         newest_pinned({"_trace_a": {"v1_a0": 1}, "v_changes": {"v2_a1": 2}}, NEEDED, "p")
     assert partly.value.found == "2 versions in part"
+
+
+def test_a_version_that_a_run_has_pinned_on_some_tables_is_passed_over() -> None:
+    """Any tables: those of errors, too, of which the next version would begin with nothing."""
+    refs = {
+        "_trace_a": {"v1_a0": 10, "v2_a1": 20, "v3_a2": 30},
+        "v_changes": {"v1_a0": 11, "v2_a1": 21, "v3_a2": 31},
+        "s_errors": {"v2_a1": 22},
+        "gone_errors": {"v1_a0": 13},
+    }
+    found = newest_pinned(refs, NEEDED, "p", {"s_errors", "s_late"})
+    assert (found.number, found.attempt) == (2, "a1")
+    assert found.tables == {"_trace_a": 20, "v_changes": 21, "s_errors": 22}
+    assert newest_pinned(refs, NEEDED, "p").number == 3
+
+
+def test_what_such_a_version_shows_on_main_may_be_left() -> None:
+    """Else whatever is divided anew could never be shown."""
+    shown = [
+        {"lockstep.attempt": "a2", "lockstep.step": "8"},
+        {"lockstep.merge": "swap_a1_m", "lockstep.step": "5"},
+        {"lockstep.attempt": "a1", "lockstep.step": "5"},
+        {"lockstep.attempt": "a0", "lockstep.step": "2"},
+        {"lockstep.attempt": "b1", "lockstep.step": "5"},
+    ]
+    assert restore(5, 5, shown=shown).state.attempts == (
+        Attempt("a2", 6, 8, "a1", AttemptState.DROPPED),
+        Attempt("b1", 5, 5, "a1", AttemptState.DROPPED),
+    )
+    assert restore(5, 5).state.attempts == ()
+
+
+def test_rows_that_a_topic_may_hold_beyond_its_markers_are_intended() -> None:
+    """So that where a marker is forgotten the topic itself is asked: of the intent only the store knew,
+    which is lost."""
+    view, topic = restore(3, 3).state.sinks
+    assert (view.intent, topic.intent) == (None, Intent(4, 5))
+    assert restore(5, 5).state.sinks[1].intent is None
+    assert restore(5, -1).state.sinks[1].intent == Intent(0, 5)
 
 
 def test_what_is_restored() -> None:

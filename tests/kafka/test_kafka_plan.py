@@ -25,6 +25,7 @@ from lockstep_engine.sinks.kafka_plan import (
     plan_shards,
     rows_of_next_transaction,
     send_shard,
+    step_of_all,
 )
 
 ROWS = st.dictionaries(st.integers(0, 20), st.integers(1, 9))
@@ -288,6 +289,14 @@ def test_where_markers_are_lost_the_store_or_the_topic_knows() -> None:
     with pytest.raises(StateDiverged, match="sink s: its markers") as caught:
         lost({1: Marker(5, 3), 2: Marker(6, 1)}, True)
     assert caught.value.expected == "a marker of shard 0"
+
+
+def test_how_far_a_topic_is_only_all_of_its_markers_say() -> None:
+    """A shard that says nothing may be anywhere, not where the others are."""
+    there = {0: Marker(5, 3), 1: Marker(9, 3), 2: Marker(7, 3), 3: Marker(2, 4)}
+    assert step_of_all(there, "s") == 5
+    assert step_of_all({0: Marker(5, 3), 2: Marker(7, 3)}, "s") == -1
+    assert step_of_all({1: Marker(7, 2)}, "s") == step_of_all({}, "s") == -1
 
 
 def test_markers_are_told_by_the_topic() -> None:

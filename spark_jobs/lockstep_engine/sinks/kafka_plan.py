@@ -40,6 +40,7 @@ __all__ = [
     "plan_shards",
     "rows_of_next_transaction",
     "send_shard",
+    "step_of_all",
 ]
 
 _METADATA = re.compile(r"step=(-1|\d+) shards=(\d+)(?: rows=(\d+) digest=([0-9a-f]*))?")
@@ -234,6 +235,14 @@ def lost_markers(
     if (shards and len(left) == shards) or (are_at_published and not was_intended):
         return None
     return LostMarkers(shards, bool(left) and are_at_published)
+
+
+def step_of_all(markers: Mapping[int, Marker], sink: str) -> int:
+    """The last step that every shard in force has by its marker; -1 where one of them says nothing."""
+    if not markers:
+        return -1
+    shards = range(_shards_in_force(markers, sink))
+    return min(markers[shard].step if shard in markers else -1 for shard in shards)
 
 
 def markers_from_tail(
