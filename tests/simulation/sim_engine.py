@@ -430,7 +430,7 @@ class _TopicPublish:
             if plan.after[shard] < last
         ]
         rows = self._send(works, messages)
-        markers = read_markers(cluster, range(plan.shards))
+        markers = read_markers(cluster, self._group, range(plan.shards))
         steps = [markers[s].step if s in markers else -1 for s in range(plan.shards)]
         return min(steps), rows
 
@@ -443,7 +443,7 @@ class _TopicPublish:
         cluster, published = self.engine.cluster, self.target.first_step - 1
         wanted = int(self.job.files.spec)
         self._fence(list(range(wanted)))
-        before = read_markers(cluster, range(len(cluster.logs)))
+        before = read_markers(cluster, self._group, range(len(cluster.logs)))
         most = max((marker.shards for marker in before.values()), default=0)
         others = sorted(shard for shard in before if wanted <= shard < most)
         recorded = {**before, **self._fence(others)}
@@ -464,7 +464,7 @@ class _TopicPublish:
         )
         if lost is None:
             return {}
-        tail = read_tail(self.engine.cluster, published)
+        tail = read_tail(self.engine.cluster, self._group, published)
         told = kafka_plan.markers_from_tail(tail, lost.shards, published)
         return {shard: marker for shard, marker in told.items() if shard not in recorded}
 
@@ -484,10 +484,12 @@ class _TopicPublish:
         opened = {shard: self._link(shard, 0).open() for shard in shards}
         return {shard: marker for shard, marker in opened.items() if marker is not None}
 
+    @property
+    def _group(self) -> str:
+        return f"{self.job.incarnation}/{self.target.name}"
+
     def _link(self, shard: int, shards: int) -> Link:
-        return Link(
-            self.engine.cluster, f"{self.job.incarnation}/{self.target.name}", shard, shards
-        )
+        return Link(self.engine.cluster, self._group, shard, shards)
 
     def _send(self, works: list[ShardWork], messages: Mapping[int, list[Message]]) -> int:
         """From the driver, or by a task a shard; where one of these fails, the inputs of the others

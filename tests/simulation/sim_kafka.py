@@ -50,7 +50,10 @@ class SourcePartition:
 
 @dataclass
 class SourceTopic:
+    """`made` counts how often a topic of this name has been made."""
+
     partitions: list[SourcePartition]
+    made: int = 1
 
     def read(self, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
         """Committed records of [start, end) with their offsets, as `read_committed` gives them."""
@@ -97,7 +100,7 @@ class Sources:
                 PartitionBounds(number, 0, partition.last_stable)
                 for number, partition in enumerate(partitions)
             )
-            return TopicBounds(source, f"id_{source}", found)
+            return TopicBounds(source, topic_id(source, self.topics[source].made), found)
 
         return self.world.exchange(f"bounds {source}", look)
 
@@ -116,7 +119,20 @@ class Sources:
         return self.world.exchange(f"offsets {source}", look)
 
 
+def topic_id(source: str, made: int) -> str:
+    return f"id{made}_{source}"
+
+
 # ── the output topic ────────────────────────────────────────────────────────────────────────────
+
+
+Place = tuple[str, int]
+"""A group and a shard: where a marker stands."""
+
+
+def group_of(producer: str) -> str:
+    """A sink's, of one life of a pipeline."""
+    return producer.rpartition("/")[0]
 
 
 @dataclass(eq=False)
@@ -126,8 +142,12 @@ class Transaction:
     id: str
     epoch: int
     began: int
-    offsets: dict[int, Marker] = field(default_factory=dict)
+    offsets: dict[Place, Marker] = field(default_factory=dict)
     outcome: str = "open"
+
+    @property
+    def group(self) -> str:
+        return group_of(self.id)
 
 
 @dataclass(frozen=True)
@@ -141,14 +161,14 @@ class Sent:
 
 
 class Cluster:
-    """One output topic, the ids that write to it, and the group that holds their markers."""
+    """One output topic, the ids that write to it, and the groups that hold their markers."""
 
     def __init__(self, world: World, partitions: int) -> None:
         self.world = world
         self.logs: list[list[Sent]] = [[] for _ in range(partitions)]
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
-        self._markers: dict[int, Marker] = {}
+        self._markers: dict[Place, Marker] = {}
         self._committed_at = 0
 
     def committed(self, partition: int) -> list[Sent]:
@@ -176,20 +196,26 @@ class Cluster:
         self.logs[place].append(sent(transaction))
 
     def send_offset(self, producer: str, epoch: int, shard: int, marker: Marker) -> None:
-        self._transaction(producer, epoch).offsets[shard] = marker
+        self._transaction(producer, epoch).offsets[group_of(producer), shard] = marker
 
     def end(self, producer: str, epoch: int, outcome: str) -> None:
         self._check(producer, epoch)
         self._end(producer, outcome)
 
-    def markers(self, shards: Iterable[int]) -> dict[int, Marker]:
+    def markers(self, group: str, shards: Iterable[int]) -> dict[int, Marker]:
         self._tick()
-        return {shard: self._markers[shard] for shard in shards if shard in self._markers}
+        places = {shard: self._markers.get((group, shard)) for shard in shards}
+        return {shard: marker for shard, marker in places.items() if marker is not None}
 
-    def is_stable(self, shards: Iterable[int]) -> bool:
+    def forget(self, group: str, shards: Iterable[int]) -> None:
+        """What becomes of markers that are not committed again for a long time, each by itself."""
+        for shard in shards:
+            self._markers.pop((group, shard), None)
+
+    def is_stable(self, group: str, shards: Iterable[int]) -> bool:
         self._tick()
-        undecided = {shard for open_ in self._open.values() for shard in open_.offsets}
-        return undecided.isdisjoint(shards)
+        undecided = {place for open_ in self._open.values() for place in open_.offsets}
+        return undecided.isdisjoint((group, shard) for shard in shards)
 
     def _check(self, producer: str, epoch: int) -> None:
         self._tick()
@@ -227,6 +253,7 @@ class Link:
 
     def __init__(self, cluster: Cluster, sink: str, shard: int, shards: int) -> None:
         self._cluster = cluster
+        self._sink = sink
         self._id = f"{sink}/{shard}"
         self._shard = shard
         self._shards = shards
@@ -234,7 +261,7 @@ class Link:
 
     def open(self) -> Marker | None:
         self._epoch = self._asked("init", lambda: self._cluster.init(self._id))
-        return read_markers(self._cluster, [self._shard]).get(self._shard)
+        return read_markers(self._cluster, self._sink, [self._shard]).get(self._shard)
 
     def begin(self) -> None:
         """Nothing goes out until the first record."""
@@ -277,20 +304,21 @@ class Link:
         return answer
 
 
-def read_markers(cluster: Cluster, shards: Iterable[int]) -> dict[int, Marker]:
+def read_markers(cluster: Cluster, group: str, shards: Iterable[int]) -> dict[int, Marker]:
     """The markers of these shards, once no transaction on them is undecided; or Unreachable."""
     wanted = list(shards)
-    cluster.world.wait(lambda: cluster.is_stable(wanted), 30 * SECOND)
+    cluster.world.wait(lambda: cluster.is_stable(group, wanted), 30 * SECOND)
 
     def look() -> dict[int, Marker]:
-        if not cluster.is_stable(wanted):
+        if not cluster.is_stable(group, wanted):
             raise Unreachable("the markers are not readable")
-        return {s: Marker.read(m.offset, m.metadata) for s, m in cluster.markers(wanted).items()}
+        found = cluster.markers(group, wanted)
+        return {s: Marker.read(m.offset, m.metadata) for s, m in found.items()}
 
     return cluster.world.exchange(f"markers {wanted}", look)
 
 
-def read_tail(cluster: Cluster, published: int) -> dict[tuple[int, int, int], int]:
+def read_tail(cluster: Cluster, group: str, published: int) -> dict[tuple[int, int, int], int]:
     """By (shard, number of shards, step), how many records of steps beyond `published` there are."""
 
     def look() -> dict[tuple[int, int, int], int]:
@@ -298,7 +326,7 @@ def read_tail(cluster: Cluster, published: int) -> dict[tuple[int, int, int], in
             (sent.shard, sent.shards, sent.message.step)
             for partition in range(len(cluster.logs))
             for sent in cluster.committed(partition)
-            if sent.message.step > published
+            if sent.transaction.group == group and sent.message.step > published
         )
 
     return cluster.world.exchange("the topic's end", look)

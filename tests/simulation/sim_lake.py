@@ -270,6 +270,14 @@ class SimulatedState:
         answer: tuple[tuple[int, Mapping[str, str]], ...] = self._read("summaries", table, read)
         return answer
 
+    def summary(self, table: str, snapshot_id: int) -> Mapping[str, str]:
+        def question(found: Table) -> Mapping[str, str]:
+            snapshot = found.snapshot(snapshot_id)
+            return {"operation": snapshot.operation, **snapshot.summary}
+
+        answer: Mapping[str, str] = self._read("summary", table, question)
+        return answer
+
     def view_head(self, table: str) -> ViewHead | None:
         def read() -> ViewHead | None:
             found = self._lake.tables.get(table)

@@ -20,9 +20,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from checker import Checker, Finding
+from checker import Checker, Finding, Range
 from sim_engine import COLUMNS, OUTBOX, TRACE, VIEW, SimulatedEngine
-from sim_kafka import Cluster, SourcePartition, Sources, SourceTopic
+from sim_kafka import Cluster, SourcePartition, Sources, SourceTopic, topic_id
 from sim_lake import REPLACE, Lake, RefChange, SimulatedFiles, SimulatedState
 from sim_store import SimulatedStore
 from sim_world import (
@@ -52,7 +52,14 @@ from lockstep.control.changes import (
     UndoRollBack,
 )
 from lockstep.control.job import CatalogSettings
-from lockstep.control.model import PipelineState, RunState, SinkState, TopicSlice, Version
+from lockstep.control.model import (
+    Division,
+    PipelineState,
+    RunState,
+    SinkState,
+    TopicSlice,
+    Version,
+)
 from lockstep.control.planning import plan
 from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
@@ -335,12 +342,17 @@ class Simulation:
             sink.published_step < state.next_step - 1 for sink in state.sinks
         ):
             return False
-        read = {(s.source, r.partition): r.end for s in state.positions for r in _ranges(s)}
+        read = {
+            (slice_.topic_id, range_.partition): range_.end
+            for slice_ in state.positions
+            if isinstance(slice_, TopicSlice)
+            for range_ in slice_.ranges
+        }
         return all(read.get(place, 0) >= end for place, end in self._ends().items())
 
     def _ends(self) -> dict[tuple[str, int], int]:
         return {
-            (name, number): partition.last_stable
+            (topic_id(name, topic.made), number): partition.last_stable
             for name, topic in self.topics.items()
             for number, partition in enumerate(topic.partitions)
         }
@@ -349,24 +361,21 @@ class Simulation:
 
     def _new_checker(self) -> Checker:
         def records(source: str, partition: int) -> list[tuple[int, str, int]]:
-            topic = self.topics[source]
+            topic = self._topic_of(source)
             end = len(topic.partitions[partition].log)
             return [(at, r.key, r.value) for at, r in topic.read(partition, 0, end)]
 
         return Checker(records)
 
+    def _topic_of(self, source: str) -> SourceTopic:
+        """The topic of an id, which is how the checker is told of it."""
+        return next(t for name, t in self.topics.items() if topic_id(name, t.made) == source)
+
     def _seen(self, change: Change, before: PipelineState, after: PipelineState) -> None:
         """Judge what is recorded at the moment when it is."""
         if after.pending is not None:
             for division in after.pending.divisions:
-                self.findings += self._checker.recorded(
-                    division.step,
-                    [
-                        (slice_.source, range_.partition, range_.start, range_.end)
-                        for slice_ in division.slices
-                        for range_ in _ranges(slice_)
-                    ],
-                )
+                self.findings += self._checker.recorded(division.step, ranges_read(division))
         match change:
             case CommitVersion():
                 self.versions += 1
@@ -479,9 +488,14 @@ class Simulation:
         return found
 
 
-def _ranges(slice_: Any) -> tuple[Any, ...]:
-    assert isinstance(slice_, TopicSlice), "all sources are topics"
-    return slice_.ranges
+def ranges_read(division: Division) -> list[Range]:
+    """What a step reads, as the checker is told."""
+    return [
+        (slice_.topic_id, range_.partition, range_.start, range_.end)
+        for slice_ in division.slices
+        if isinstance(slice_, TopicSlice)
+        for range_ in slice_.ranges
+    ]
 
 
 def _where(state: PipelineState) -> str:

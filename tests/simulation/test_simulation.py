@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from checker import Checker
-from mutants import around, swap_unanswered
+from mutants import MUTANTS, swap_unanswered
+from patches import around
+from scenarios import SCENARIOS
 from sim_lake import Lake, SimulatedState
 from sim_store import SimulatedStore
 from sim_world import Killed, Process, Rates, StuckError, World
@@ -182,3 +184,14 @@ def test_what_the_page_names_is_there() -> None:
     assert [name for name in named if not (root / name).exists() and name not in known] == []
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z]+)", page)) <= targets
+
+
+def test_the_page_names_what_each_fault_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    rows = page[page.index("| fault put in |") :].split("\n\n")[0].splitlines()[2:]
+    named = [re.findall(r"`(\w+)`", row.split("|")[2]) for row in rows]
+    known = {one.name for one in (*MUTANTS, *SCENARIOS)}
+    assert len(rows) == 16
+    assert all(named)
+    assert [name for names in named for name in names if name not in known] == []
+    assert {one.name for one in SCENARIOS} <= {name for names in named for name in names}
