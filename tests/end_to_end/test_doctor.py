@@ -76,6 +76,10 @@ def test_a_store_from_an_old_backup_is_found_out_and_brought_up(market: Market) 
     found = faults(diagnose(market.name, market.settings))
     assert {subject for subject, _ in found} == {"tables", "view totals", "sink out"}
     assert {step for _, step in found} == {"lockstep doctor DIR --rebuild"}
+    market.send([("nut", 1)])
+    with pytest.raises(StateDiverged, match="which is an old backup") as refused:
+        market.advance()
+    assert refused.value.next_step == "lockstep doctor DIR --rebuild"
     after = rebuild(str(market.folder), market.settings)
     assert (after.version, after.positions) == (newest.version, newest.positions)
     market.send([("cork", 1)])
