@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import tpch_report
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
+def saved(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text("utf-8"))
+
+
+def readme() -> str:
+    return (FOLDER / "README.md").read_text("utf-8")
+
+
+def test_the_recovery_table_is_that_of_the_saved_run() -> None:
+    result = saved("torture.json")
+    assert (result["lost"], result["duplicated"], result["unexpected"], result["failed"]) == (
+        0,
+        0,
+        0,
+        "",
+    )
+    assert (
+        sum(result["points"].values())
+        >= result["runs"] - result["recovery_seconds"]["maintenance kill"]["count"]
+    )
+    for strike, one in result["recovery_seconds"].items():
+        assert f"| {strike} | {one['count']} | {one['median']} | {one['max']} |" in readme()
+
+
+def test_the_table_of_protection_is_that_of_the_saved_run() -> None:
+    result = saved("protection.json")
+    for orders, size in (("100", "small"), ("50,000", "large")):
+        for part, ratio in result[size]["ratio"].items():
+            with_, without = (
+                result[size][key][part] for key in ("with_seconds", "without_seconds")
+            )
+            assert f"| {orders} | {part} | {with_:.2f} | {without:.2f} | {ratio:.2f} |" in readme()
+
+
 def test_the_tpch_table_is_that_of_the_saved_figures() -> None:
     result = tpch_report.load(FOLDER / "tpch.json")
-    assert tpch_report.table(result).rstrip() in (FOLDER / "README.md").read_text()
+    assert tpch_report.table(result).rstrip() in readme()
     assert all(one["equal"] for queries in result.values() for one in queries.values())
