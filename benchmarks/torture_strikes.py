@@ -51,6 +51,7 @@ FORKS.set_forkserver_preload(
 )
 ROWS, MORE_ROWS = 60, 12
 DRIVER_SECONDS, GIVE_UP_SECONDS = 600.0, 900.0
+TRIGGER_SECONDS = 60.0
 CHANCES = 6
 """How often a moment is looked for again, where a driver had ended before it."""
 POLL_SECONDS = 0.02
@@ -310,7 +311,7 @@ class Field:
         for _ in range(CHANCES):
             pipeline.change(ROWS)
             stop_at(self._home, pipeline.name, strike.point)
-            run = airflow_api.trigger(settings, pipeline.name, {"once": True})
+            run = self._triggered(pipeline)
             victim = self._task_at_the_moment(strike, pipeline, run)
             if victim is not None:
                 break
@@ -327,6 +328,18 @@ class Field:
         if state == "failed":
             raise TortureError(f"Airflow's run {run.run_id} failed")
         return time.monotonic() - struck, 1, sent
+
+    @staticmethod
+    def _triggered(pipeline: LongLived) -> airflow_api.DagRun:
+        """A run by hand. Airflow on SQLite answers with an error where its database is busy for long."""
+        until = time.monotonic() + TRIGGER_SECONDS
+        while True:
+            try:
+                return airflow_api.trigger(pipeline.settings, pipeline.name, {"once": True})
+            except LockstepError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
 
     def _task_at_the_moment(
         self, strike: Strike, pipeline: LongLived, run: airflow_api.DagRun
