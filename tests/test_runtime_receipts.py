@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from sql_builders import SPEC
 
 from lockstep import runtime
 from lockstep.adapters.settings import Settings
@@ -29,14 +30,6 @@ from lockstep.control.receipts import ReceiptStatus
 from lockstep.deploying import deploy
 from lockstep.errors import Retry
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """
 CREATE TABLE orders (a INT, b INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders');
@@ -68,9 +61,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(receipts, "POLL_SECONDS", 0.02)
     found = Settings.load()
     found.home.mkdir()
-    (tmp_path / "sql").mkdir()
+    (tmp_path / "transformations").mkdir()
     (tmp_path / "spark-pipeline.yml").write_text(SPEC, "utf-8")
-    (tmp_path / "sql" / "shop.sql").write_text(SQL, "utf-8")
+    (tmp_path / "transformations" / "shop.sql").write_text(SQL, "utf-8")
     deploy(str(tmp_path), found)
     change(
         found,

@@ -7,14 +7,29 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from stopping import AnyPoint, stop_at, stopped
 
 from lockstep.adapters.settings import Settings
 
-__all__ = ["environment", "kill_at", "run_through"]
+__all__ = ["environment", "kill_at", "own_settings", "run_through"]
 
 DRIVER = (sys.executable, str(Path(__file__).with_name("drive.py")))
+
+
+def own_settings(spark_server: Any, broker: Any, home: Path) -> Settings:
+    """An installation on the shared servers, with a store, a catalog and a warehouse of its own."""
+    home.mkdir()
+    return Settings.load(
+        {
+            "LOCKSTEP_HOME": str(home),
+            "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
+            "LOCKSTEP_KAFKA": broker.bootstrap,
+            "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
+            "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
+        }
+    )
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -15,10 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 import reader
-from driven import kill_at, run_through
+from driven import kill_at, own_settings, run_through
 from long_lived import Totals
 
-from lockstep.adapters.settings import Settings
 from lockstep.control.interval import Point
 from lockstep.control.model import Division, OffsetRange, TopicSlice
 
@@ -28,16 +27,8 @@ from lockstep.control.model import Division, OffsetRange, TopicSlice
 def test_each_steps_output_is_there_once_after_a_kill_at_every_point(
     tmp_path: Path, spark_server, broker, database
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    variables = {
-        "LOCKSTEP_HOME": str(home),
-        "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
-        "LOCKSTEP_KAFKA": broker.bootstrap,
-        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
-        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
-    }
-    totals = Totals(Settings.load(variables), prefix=f"{database}_", seed=20131)
+    settings = own_settings(spark_server, broker, tmp_path / "home")
+    totals = Totals(settings, prefix=f"{database}_", seed=20131)
     totals.deploy(tmp_path / "totals")
     for point in Point:
         totals.change(rows=70)

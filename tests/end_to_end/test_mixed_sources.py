@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.deploying import deploy
 from lockstep.runtime import Pipeline
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kafka"))
 from avro_builders import Registry, encoded, framed, running_registry
+from driven import own_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -203,16 +203,7 @@ def test_views_over_every_kind_of_source(
     text = with_registry.replace("WITH", WITH.replace("%s", database)).replace("%s", database)
     (project / "sql" / "mixed.sql").write_text(text)
     create_topics(broker.bootstrap, database)
-    home = tmp_path / "home"
-    settings = Settings.load(
-        {
-            "LOCKSTEP_HOME": str(home),
-            "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
-            "LOCKSTEP_KAFKA": broker.bootstrap,
-            "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
-            "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
-        }
-    )
+    settings = own_settings(spark_server, broker, tmp_path / "home")
     deploy(str(project), settings)
     traffic = Traffic(broker.bootstrap, database, seed=4711)
     bad: dict[str, int] = {}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import reader
+from driven import own_settings
 from long_lived import Totals
 
-from lockstep.adapters.settings import Settings
 from lockstep.control.interval import Point
 from lockstep.runtime import Pipeline, recorded
 
@@ -23,17 +23,9 @@ class Died(Exception):
 def test_steps_are_out_while_their_interval_is_at_work(
     tmp_path: Path, spark_server: Any, broker: Any, database: str
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    variables = {
-        "LOCKSTEP_HOME": str(home),
-        "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
-        "LOCKSTEP_KAFKA": broker.bootstrap,
-        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
-        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
-    }
+    settings = own_settings(spark_server, broker, tmp_path / "home")
     prefix = f"{database}_"
-    totals = Totals(Settings.load(variables), prefix, seed=3)
+    totals = Totals(settings, prefix, seed=3)
     totals.deploy(tmp_path / "project", publish="step")
     totals.change(rows=250)
     out: list[tuple[int, set[int]]] = []

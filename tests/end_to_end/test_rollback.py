@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import reader
+from driven import own_settings
 from long_lived import Totals
 from pyiceberg.catalog import load_catalog
 
@@ -73,16 +74,8 @@ class Rolled(Totals):
 @pytest.fixture
 def totals(tmp_path: Path, spark_server: Any, broker: Any, database: str) -> Rolled:
     """Two intervals of the project, all published."""
-    home = tmp_path / "home"
-    home.mkdir()
-    variables = {
-        "LOCKSTEP_HOME": str(home),
-        "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
-        "LOCKSTEP_KAFKA": broker.bootstrap,
-        "LOCKSTEP_CATALOG_URI": f"sqlite:///{home}/catalog.db",
-        "LOCKSTEP_WAREHOUSE": f"file://{home}/warehouse",
-    }
-    made = Rolled(Settings.load(variables), f"{database}_")
+    settings = own_settings(spark_server, broker, tmp_path / "home")
+    made = Rolled(settings, f"{database}_")
     made.deploy(tmp_path / "project")
     for _ in range(2):
         made.interval()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+from sql_builders import SPEC
 
 from lockstep.airflow.tasks import Ask
 from lockstep.cli.main import cli
@@ -16,14 +17,6 @@ from lockstep.sql.project import parse_project
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (lockstep .*)$", PAGE, re.MULTILINE)
 IN_TABLE = re.findall(r"\| `(lockstep [a-z]+[^`]*)` \|", PAGE)
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 ORDERS = """
 CREATE TABLE orders (id BIGINT, amount INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders');

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka_builders import new_topic, sink
 from sink_builders import divided, expected, outbox
+from sql_builders import SPEC
 
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import _SINK_OPTIONS, parse_project
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text("utf-8")
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """
 CREATE TABLE orders (customer STRING) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders');

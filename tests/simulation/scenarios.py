@@ -95,6 +95,11 @@ def fewer_shards_under_a_publish(life: Life) -> None:
 
 def marker_forgotten(life: Life) -> None:
     """A publish dies on its way; then Kafka forgets some markers, or all."""
+    _forget_in_mid_publish(life)
+    life.finish()
+
+
+def _forget_in_mid_publish(life: Life) -> None:
     life.deploy(life.moments.randint(1, 3))
     life.advance(2)
     life.produce()
@@ -102,7 +107,6 @@ def marker_forgotten(life: Life) -> None:
     life.publish_half_way()
     life.die()
     life.forget_markers()
-    life.finish()
 
 
 def deployed_anew(life: Life) -> None:
@@ -151,13 +155,7 @@ def old_backup(life: Life) -> None:
 
 def store_lost_with_a_marker(life: Life) -> None:
     """A publish dies on its way, Kafka forgets some markers, and the store is lost: all that knew."""
-    life.deploy(life.moments.randint(1, 3))
-    life.advance(2)
-    life.produce()
-    life.go(life._plan_all, life._run)
-    life.publish_half_way()
-    life.die()
-    life.forget_markers()
+    _forget_in_mid_publish(life)
     told = life.lose_store()
     life.rebuild(told)
     life.finish()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import duckdb
 import pytest
+from sql_builders import SPEC
 
 from lockstep.adapters import verify
 from lockstep.adapters.verify_records import RawRecord
@@ -16,14 +17,6 @@ from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import parse_project
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """
 CREATE TABLE orders (a INT NOT NULL, b INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders'%s);

@@ -40,8 +40,10 @@ __all__ = [
 PYTHON_SUFFIX, MADE_SUFFIX = ".py", ".py.sql"
 
 ON_ERROR = "lockstep.on_error"
-PUBLISH = "lockstep.publish"
 """The setting that says what becomes of a row for which an expression fails: `table` or `fail`."""
+
+PUBLISH = "lockstep.publish"
+"""The setting that says when the steps of an interval are published: `interval` or `step`."""
 
 
 @dataclass(frozen=True)
