@@ -11,7 +11,7 @@ from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import transitions
 from lockstep.control.changes import Deploy, Landed
 from lockstep.control.history import rebuilding, standing_interval
-from lockstep.control.job import IntervalJob, ViewDifference
+from lockstep.control.job import IntervalJob, Placement, ViewDifference
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
@@ -136,7 +136,8 @@ def preview(
         base_version=after.version.number,
         base_tables=after.version.tables,
         interval=interval,
-        layout_epoch=after.version.layout_epoch,
+        layout_epoch=after.layout.epoch,
+        placement=Placement.of(after.layout),
         files=proposal.files,
         variables=settings.variables(),
         catalog=catalog,

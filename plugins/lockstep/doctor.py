@@ -21,6 +21,7 @@ from lockstep.control.steps import check_continues
 from lockstep.errors import LockstepError, Retry
 from lockstep.ids import (
     FAILED_ROWS_TABLE,
+    LAYOUTS_TABLE,
     STEPS_TABLE,
     TABLE_STEPS_TABLE,
     errors_table,
@@ -154,7 +155,7 @@ def _needed(project: Project, circuit: Circuit) -> set[str]:
 def _beside(project: Project) -> set[str]:
     """The tables that a version names once there was something to write to them."""
     names = [source.name for source in project.sources]
-    return {FAILED_ROWS_TABLE, *map(errors_table, names), *map(late_table, names)}
+    return {FAILED_ROWS_TABLE, LAYOUTS_TABLE, *map(errors_table, names), *map(late_table, names)}
 
 
 def _published(

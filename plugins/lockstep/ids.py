@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "FAILED_ROWS_TABLE",
+    "LAYOUTS_TABLE",
     "MAIN",
     "MARKED_TAG",
     "STEPS_TABLE",
@@ -40,6 +41,9 @@ TABLE_STEPS_TABLE = "_table_steps"
 
 FAILED_ROWS_TABLE = "_failed_rows"
 """The table of rows for which an expression of a view fails, with what became of them by step."""
+
+LAYOUTS_TABLE = "_layouts"
+"""The Iceberg copy of the layouts under which versions were made."""
 
 TRACE_PREFIX = "_trace_"
 """How the names of trace tables begin; the hash of the plan follows."""

@@ -159,7 +159,7 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
     for source, late in evaluated.late.items():
         rows = recorded(_as_declared(attempt.project, source, late.rows))
         (frames if late.is_any else untouched)[late_table(source)] = rows
-    return Appends(frames, step_log(job.interval), untouched=untouched)
+    return Appends(frames, step_log(job.interval, job.new_layouts), untouched=untouched)
 
 
 def _together(correction: DataFrame, rows: DataFrame) -> DataFrame:

@@ -18,6 +18,7 @@ from lockstep.control.job import Rebuilding, TableWrite, ViewDifference
 from lockstep.errors import StateDiverged
 from lockstep.ids import (
     FAILED_ROWS_TABLE,
+    LAYOUTS_TABLE,
     STEPS_TABLE,
     TABLE_STEPS_TABLE,
     errors_table,
@@ -254,4 +255,9 @@ def _wanted_tables(attempt: Attempt) -> set[str]:
     outboxes = {outbox_table(outbox.view) for outbox in attempt.circuit.outboxes}
     names = [source.name for source in attempt.project.sources]
     beside = {errors_table(name) for name in names} | {late_table(name) for name in names}
-    return traces | outboxes | beside | {STEPS_TABLE, TABLE_STEPS_TABLE, FAILED_ROWS_TABLE}
+    return (
+        traces
+        | outboxes
+        | beside
+        | {STEPS_TABLE, TABLE_STEPS_TABLE, LAYOUTS_TABLE, FAILED_ROWS_TABLE}
+    )

@@ -156,6 +156,6 @@ def test_positions_begin_where_a_source_came_back() -> None:
         replace(DIVISIONS[1], slices=()),
         replace(DIVISIONS[2], slices=(slice_of("s", (0, 1, 9), topic_id="id2"),)),
     )
-    assert positions_logged((first, gone, again)) == again.slices
+    assert positions_logged((first, gone, again)) == (again.slices, {"s": 1})
     forgotten = replace(DIVISIONS[1], slices=(slice_of("s", (0, 7, 9)),))
-    assert positions_logged((first, forgotten)) == forgotten.slices
+    assert positions_logged((first, forgotten)) == (forgotten.slices, {"s": 1})

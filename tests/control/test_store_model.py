@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lockstep.control.changes import (
     BeginAttempt,
     BeginReplay,
     Change,
+    ChangeLayout,
     CommitVersion,
     Deploy,
     ForgetAttempts,
@@ -49,6 +51,8 @@ from lockstep.control.changes import (
     UndoRollBack,
     Unknown,
 )
+from lockstep.control.layout import layouts
+from lockstep.control.layout.sharding import Dynamic, Fixed
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -144,7 +148,7 @@ def _commit(draw: Draw, state: PipelineState) -> Change:
         state.version.number + draw(often(1, 0, 2)),
         draw(st.sampled_from([a.id for a in running] * 6 + _attempt_ids(state))),
         draw(often(last, last + 1)),
-        state.version.layout_epoch + draw(often(0, 1, -1)),
+        state.layout.epoch + draw(often(0, 1, -1)),
         tables,
     )
     return CommitVersion(version, draw(often(state.version.attempt, "other")))
@@ -214,7 +218,34 @@ def _roll_back(draw: Draw, state: PipelineState) -> Change:
     return RollBack(target.number + draw(often(0, 1)), draw(often(target.attempt, "other")))
 
 
-KINDS = (_deploy, _end, _lease, _roll_back, *(_record, _begin, _commit, _publish, _maintain) * 2)
+def _change_layout(draw: Draw, state: PipelineState) -> Change:
+    newest = state.layouts[-1].layout
+    if newest.epoch and draw(st.integers(0, 3)) == 0:
+        newest = state.layouts[-2].layout  # the last change again, or one that comes too late
+    there = draw(st.sampled_from(sorted(newest.hosts) or [0]))
+    change = draw(
+        st.sampled_from(
+            (
+                layouts.Join({max(newest.hosts, default=-1) + 1: "h ‰"}),
+                layouts.Leave(frozenset({there})),
+                layouts.Move(0, there),
+                layouts.Reshard(
+                    draw(st.sampled_from((Fixed(4), Fixed(8), Dynamic(Fraction(1, 3)))))
+                ),
+            )
+        )
+    )
+    return ChangeLayout(newest.epoch + draw(often(0, 1, -1)), (change,), draw(often(False, True)))
+
+
+KINDS = (
+    _deploy,
+    _end,
+    _change_layout,
+    _lease,
+    _roll_back,
+    *(_record, _begin, _commit, _publish, _maintain) * 2,
+)
 
 
 class RacingStore(SqlStore):
@@ -242,6 +273,7 @@ class Record:
         self.line: list[tuple[int, str, int]] = [(0, "", -1)]
         self.dropped: list[tuple[int, str, int]] = []
         self.published: dict[str, int] = {}
+        self.layouts: list[tuple[int, int | None]] = [(0, 0)]
 
     def note(self, change: Change, landed: PipelineState) -> None:
         match change:
@@ -266,12 +298,23 @@ class Record:
                     if all(one[2] < other[2] for other in self.dropped):
                         self.dropped.insert(0, one)
                 del self.line[place:]
+            case ChangeLayout(epoch, _, at_once):
+                if epoch == self.layouts[-1][0]:
+                    self.layouts.append((epoch + 1, None))
+                if at_once and landed.pending is not None:
+                    self._in_effect(landed.pending.first_step)
             case UndoRollBack() if self.dropped:
                 self.line = [one for one in self.line if one[2] < self.dropped[0][2]] + self.dropped
                 self.dropped = []
+        if landed.pending is None:
+            self._in_effect(landed.next_step)
         self.check(landed)
 
+    def _in_effect(self, step: int) -> None:
+        self.layouts = [(epoch, step if since is None else since) for epoch, since in self.layouts]
+
     def check(self, state: PipelineState) -> None:
+        assert [(one.layout.epoch, one.from_step) for one in state.layouts] == self.layouts
         kept = [(v.number, v.attempt, v.last_step) for v in state.versions]
         assert kept == self.line[-len(kept) :]
         assert [(v.number, v.attempt, v.last_step) for v in state.dropped] == self.dropped

@@ -243,7 +243,7 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "epoch",
         BEGUN,
         CommitVersion(replace(VERSION, layout_epoch=-1), ""),
-        "version 0 has layout epoch 0, the commit goes back to -1",
+        "layout 0 is in effect, the commit says -1",
     ),
     (
         "last step",

@@ -30,6 +30,8 @@ def test_a_command_is_one(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     _, name, *arguments = line.split()
     command = cli.commands[name]
+    if isinstance(command, click.Group):
+        command = command.commands[arguments.pop(0)]
     context = command.make_context(name, arguments, parent=click.Context(cli, obj={}))
     assert context.args == []
 

@@ -251,7 +251,7 @@ class _Interval:
     def _write(self, appends: dict[str, list[Row]]) -> IntervalResult:
         """In the order of `lockstep_engine.job`: tables, branches, appends, heads."""
         engine, job = self.engine, self.job
-        steps = step_log(job.interval)
+        steps = step_log(job.interval, job.new_layouts)
         touched = sorted({*appends, *steps})
         untouched = [errors_table(source) for source in engine.sources.topics]
         new = [table for table in (*touched, *untouched) if table not in job.base_tables]

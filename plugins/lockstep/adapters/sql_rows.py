@@ -7,42 +7,47 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from lockstep.adapters import sql_tables as tables
+from lockstep.adapters.sql_values import (
+    Values,
+    attempt_of,
+    attempt_values,
+    files_of,
+    files_text,
+    layout_rows,
+    milliseconds,
+    positions_of,
+    positions_text,
+    record_of,
+    replaced_of,
+    replaced_text,
+    sink_of,
+    sink_rows,
+    time_of,
+)
+from lockstep.control.layout.records import FIRST
 from lockstep.control.model import (
-    Attempt,
-    AttemptState,
     Division,
-    Intent,
     Lease,
     OffsetRange,
     PipelineState,
-    Replaced,
     RunState,
-    SinkState,
     SourceSlice,
     TableSlice,
     TopicSlice,
     Version,
 )
 from lockstep.control.rollbacks import pending_interval
-from lockstep.sql.circuit import ProjectFiles
 
 __all__ = ["read_divisions", "read_names", "read_state", "write_again", "write_state"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-
 _KEPT = (tables.versions, tables.version_tables)
 _DROPPED = (tables.dropped_versions, tables.dropped_version_tables)
-
-_Values = dict[str, Any]
-
 
 # Reading
 
@@ -69,23 +74,25 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         name=row.name,
         incarnation=row.incarnation,
         revision=row.revision,
-        files=_files(row.files),
+        files=files_of(row.files),
         desired=RunState(row.desired),
-        lease=Lease(row.lease_holder, _time(row.lease_expires_ms)) if row.lease_holder else None,
+        lease=Lease(row.lease_holder, time_of(row.lease_expires_ms)) if row.lease_holder else None,
         next_step=row.next_step,
-        last_time=None if row.last_time_ms is None else _time(row.last_time_ms),
-        positions=_positions(row.positions),
+        last_time=None if row.last_time_ms is None else time_of(row.last_time_ms),
+        positions=positions_of(row.positions),
         pending=pending_interval(versions[-1].last_step, dropped, row.next_step, log),
         versions=versions,
         attempts=tuple(
-            map(_attempt, _rows_of(connection, tables.attempts, name, "begun_revision"))
+            map(attempt_of, _rows_of(connection, tables.attempts, name, "begun_revision"))
         ),
-        sinks=tuple(map(_sink, _rows_of(connection, tables.sinks, name, "ordinal"))),
+        sinks=tuple(map(sink_of, _rows_of(connection, tables.sinks, name, "ordinal"))),
         oldest_step=row.oldest_step,
-        replaced=None if row.replaced is None else _replaced(row.replaced),
+        replaced=None if row.replaced is None else replaced_of(row.replaced),
         stop_at=row.stop_at,
         dropped=dropped,
         rebuilt_step=row.rebuilt_step,
+        layouts=(FIRST, *map(record_of, _rows_of(connection, tables.layouts, name, "epoch"))),
+        first_counts=json.loads(row.first_counts),
     )
 
 
@@ -109,7 +116,7 @@ def read_divisions(
     for step, slice_ in sorted(slices, key=lambda pair: pair[1].source):
         found.setdefault(step, []).append(slice_)
     return tuple(
-        Division(step, _time(time_ms), tuple(found.get(step, ()))) for step, time_ms in times
+        Division(step, time_of(time_ms), tuple(found.get(step, ()))) for step, time_ms in times
     )
 
 
@@ -227,18 +234,19 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
         connection,
         tables.attempts,
         after.name,
-        {a.id: _attempt_values(a) for a in before.attempts} if before else {},
-        {a.id: _attempt_values(a) for a in after.attempts},
+        {a.id: attempt_values(a) for a in before.attempts} if before else {},
+        {a.id: attempt_values(a) for a in after.attempts},
         {"begun_revision": after.revision},
     )
     _write_rows(
         connection,
         tables.sinks,
         after.name,
-        _sink_rows(before.sinks) if before else {},
-        _sink_rows(after.sinks),
+        sink_rows(before.sinks) if before else {},
+        sink_rows(after.sinks),
         {},
     )
+    _write_rows(connection, tables.layouts, after.name, layout_rows(before), layout_rows(after), {})
     return True
 
 
@@ -252,35 +260,36 @@ def write_again(connection: Connection, name: str, divisions: Iterable[Division]
         _write_divisions(connection, name, wanted)
 
 
-def _pipeline_values(before: PipelineState | None, after: PipelineState) -> _Values:
+def _pipeline_values(before: PipelineState | None, after: PipelineState) -> Values:
     """The columns of the pipeline's own row that differ."""
-    parts: tuple[tuple[Callable[[PipelineState], Any], Callable[[], _Values]], ...] = (
+    parts: tuple[tuple[Callable[[PipelineState], Any], Callable[[], Values]], ...] = (
         (lambda s: s.incarnation, lambda: {"incarnation": after.incarnation}),
         (lambda s: s.revision, lambda: {"revision": after.revision}),
-        (lambda s: s.files, lambda: {"files": _files_text(after.files)}),
+        (lambda s: s.files, lambda: {"files": files_text(after.files)}),
         (lambda s: s.desired, lambda: {"desired": after.desired.value}),
         (lambda s: s.stop_at, lambda: {"stop_at": after.stop_at}),
         (
             lambda s: s.lease,
             lambda: {
                 "lease_holder": after.lease.holder if after.lease else None,
-                "lease_expires_ms": _milliseconds(after.lease.expires) if after.lease else None,
+                "lease_expires_ms": milliseconds(after.lease.expires) if after.lease else None,
             },
         ),
         (lambda s: s.next_step, lambda: {"next_step": after.next_step}),
         (lambda s: s.oldest_step, lambda: {"oldest_step": after.oldest_step}),
         (
             lambda s: s.last_time,
-            lambda: {"last_time_ms": _milliseconds(after.last_time) if after.last_time else None},
+            lambda: {"last_time_ms": milliseconds(after.last_time) if after.last_time else None},
         ),
-        (lambda s: s.positions, lambda: {"positions": _positions_text(after.positions)}),
+        (lambda s: s.positions, lambda: {"positions": positions_text(after.positions)}),
         (lambda s: s.rebuilt_step, lambda: {"rebuilt_step": after.rebuilt_step}),
+        (lambda s: s.first_counts, lambda: {"first_counts": json.dumps(dict(after.first_counts))}),
         (
             lambda s: s.replaced,
-            lambda: {"replaced": _replaced_text(after.replaced) if after.replaced else None},
+            lambda: {"replaced": replaced_text(after.replaced) if after.replaced else None},
         ),
     )
-    values: _Values = {}
+    values: Values = {}
     for part, columns in parts:
         if before is None or part(before) != part(after):
             values |= columns()
@@ -291,7 +300,7 @@ def _write_divisions(connection: Connection, name: str, divisions: Iterable[Divi
     divisions = tuple(divisions)
     connection.execute(
         insert(tables.steps),
-        [{"pipeline": name, "step": d.step, "time_ms": _milliseconds(d.time)} for d in divisions],
+        [{"pipeline": name, "step": d.step, "time_ms": milliseconds(d.time)} for d in divisions],
     )
     ranges = [
         {
@@ -372,9 +381,9 @@ def _write_rows(
     connection: Connection,
     table: Table,
     pipeline: str,
-    known: Mapping[str, _Values],
-    wanted: Mapping[str, _Values],
-    when_new: _Values,
+    known: Mapping[Any, Values],
+    wanted: Mapping[Any, Values],
+    when_new: Values,
 ) -> None:
     """Make the rows of a pipeline, by the second key column, what is wanted."""
     key = list(table.primary_key.columns)[1]
@@ -389,104 +398,3 @@ def _write_rows(
             connection.execute(
                 update(table).where(table.c.pipeline == pipeline, key == name).values(values)
             )
-
-
-# Values and their columns
-
-
-def _attempt(row: Row[tuple[Any, ...]]) -> Attempt:
-    return Attempt(
-        row.id, row.first_step, row.last_step, row.base, AttemptState(row.state), row.session
-    )
-
-
-def _attempt_values(attempt: Attempt) -> _Values:
-    return {
-        "first_step": attempt.first_step,
-        "last_step": attempt.last_step,
-        "base": attempt.base,
-        "state": attempt.state.value,
-        "session": attempt.session,
-    }
-
-
-def _sink(row: Row[tuple[Any, ...]]) -> SinkState:
-    intent = None
-    if row.intent_first_step is not None:
-        intent = Intent(row.intent_first_step, row.intent_last_step)
-    return SinkState(row.name, row.view, row.provider, row.published_step, intent)
-
-
-def _sink_rows(sinks: Iterable[SinkState]) -> dict[str, _Values]:
-    return {
-        sink.name: {
-            "ordinal": ordinal,
-            "view": sink.view,
-            "provider": sink.provider,
-            "published_step": sink.published_step,
-            "intent_first_step": sink.intent.first_step if sink.intent else None,
-            "intent_last_step": sink.intent.last_step if sink.intent else None,
-        }
-        for ordinal, sink in enumerate(sinks)
-    }
-
-
-def _files(text: str) -> ProjectFiles:
-    return _files_of(json.loads(text))
-
-
-def _files_of(held: dict[str, Any]) -> ProjectFiles:
-    return ProjectFiles(
-        held["spec"], tuple((path, content) for path, content in held["files"]), held["folder"]
-    )
-
-
-def _files_text(files: ProjectFiles) -> str:
-    return json.dumps(_held_files(files))
-
-
-def _held_files(files: ProjectFiles) -> dict[str, Any]:
-    return {"spec": files.spec, "files": files.files, "folder": files.folder}
-
-
-def _replaced(text: str) -> Replaced:
-    held = json.loads(text)
-    return Replaced(_files_of(held["files"]), tuple(held["distrusted"]))
-
-
-def _replaced_text(replaced: Replaced) -> str:
-    held = {"files": _held_files(replaced.files), "distrusted": replaced.distrusted}
-    return json.dumps(held)
-
-
-def _positions(text: str) -> tuple[SourceSlice, ...]:
-    return tuple(map(_position, json.loads(text)))
-
-
-def _position(held: list[Any]) -> SourceSlice:
-    """A topic's source, name, id and ranges; or a table's source, name, id and last snapshot."""
-    source, name, id_, reached = held
-    if isinstance(reached, list):
-        return TopicSlice(source, name, id_, tuple(OffsetRange(*range_) for range_ in reached))
-    return TableSlice(source, name, id_, None, reached, 0)
-
-
-def _positions_text(positions: tuple[SourceSlice, ...]) -> str:
-    return json.dumps([_held(position) for position in positions])
-
-
-def _held(position: SourceSlice) -> list[Any]:
-    match position:
-        case TopicSlice():
-            ranges = [[r.partition, r.start, r.end] for r in position.ranges]
-            return [position.source, position.topic, position.topic_id, ranges]
-        case TableSlice():
-            return [position.source, position.table, position.table_id, position.end]
-
-
-def _time(milliseconds: int) -> datetime:
-    return _EPOCH + milliseconds * _MILLISECOND
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND

@@ -17,6 +17,7 @@ __all__ = [
     "divisions",
     "dropped_version_tables",
     "dropped_versions",
+    "layouts",
     "pipelines",
     "sinks",
     "steps",
@@ -25,7 +26,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0004"
+HEAD = "0005"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -63,6 +64,7 @@ pipelines = _table(
     _text("replaced", nullable=True),
     _number("stop_at", nullable=True),
     _number("rebuilt_step"),
+    _text("first_counts"),
 )
 
 steps = _table("steps", _key("pipeline"), _key("step", BigInteger), _number("time_ms"))
@@ -143,4 +145,12 @@ sinks = _table(
     _number("published_step"),
     _number("intent_first_step", nullable=True),
     _number("intent_last_step", nullable=True),
+)
+
+layouts = _table(
+    "layouts",
+    _key("pipeline"),
+    _key("epoch", BigInteger),
+    _number("from_step", nullable=True),
+    _text("layout"),
 )

@@ -13,7 +13,7 @@ from importlib import metadata
 
 import click
 
-from lockstep.cli import doctor, history, operate, project, recorded, stack
+from lockstep.cli import doctor, history, layout, operate, project, recorded, stack
 from lockstep.cli.bench import bench
 from lockstep.cli.output import is_json
 from lockstep.errors import LockstepError
@@ -46,7 +46,7 @@ def cli(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for _module in (project, stack, operate, recorded, history, doctor):
+for _module in (project, stack, operate, recorded, history, layout, doctor):
     _module.register(cli)
 cli.add_command(bench)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lockstep.control.layout import layouts
 from lockstep.control.model import (
     Attempt,
     Division,
@@ -26,6 +27,7 @@ __all__ = [
     "BeginAttempt",
     "BeginReplay",
     "Change",
+    "ChangeLayout",
     "CommitVersion",
     "Deploy",
     "ForgetAttempts",
@@ -99,6 +101,21 @@ class SetDesired:
 
 
 @dataclass(frozen=True)
+class ChangeLayout:
+    """Make layout `epoch` + 1 out of layout `epoch`, the newest one recorded, by all `changes` at once.
+
+    It takes effect when no interval is pending: now, or with the commit of the one that is. `at_once`
+    is for an interval that does not get through: attempts at it become ABANDONED, and the next one runs
+    under the new layout; without changes it is layout `epoch` itself that waits no more. Refused where
+    the newest layout has another epoch, or a change does not fit. Twice is harmless.
+    """
+
+    epoch: int
+    changes: tuple[layouts.Change, ...]
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
 class TakeLease:
     """Take the lease if it is free, expired at `now`, or this holder's already (which renews it).
 
@@ -149,7 +166,7 @@ class CommitVersion:
     """The commit: version v+1 by attempt `version.attempt`, on the version made by `base`.
 
     Refused unless the attempt is RUNNING and opened `base`, the newest version's attempt is `base`,
-    the number is one more, the layout epoch does not go back, and its last step is the attempt's.
+    the number is one more, the layout epoch is that in effect, and its last step is the attempt's.
     Pending are then the rest of the interval, if any, or the next one of a replay. Twice is harmless:
     equal to the version that this attempt has committed, nothing changes.
     """
@@ -294,6 +311,7 @@ Change = (
     Deploy
     | Restore
     | SetDesired
+    | ChangeLayout
     | TakeLease
     | ReleaseLease
     | RecordInterval

@@ -11,6 +11,7 @@ dataclass              object, a member per field
 tuple, list            array
 Mapping                object, where the keys are str or int
 datetime               ISO 8601 text with an offset; times are aware
+Fraction               text, as 1/10
 Enum                   its value
 str int float bool None  themselves
 =====================  =====================================================
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
+from fractions import Fraction
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -66,6 +68,8 @@ def encode(value: object) -> Any:
             if value.tzinfo is None:
                 raise TypeError(f"{value} has no time zone")
             return value.isoformat()
+        case Fraction():
+            return str(value)
         case Mapping():
             return {_encode_key(key): encode(member) for key, member in value.items()}
         case tuple() | list():
@@ -98,6 +102,8 @@ def _decode(kind: Any, data: object, path: str) -> Any:
         return _decode_dataclass(kind, data, path)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _decode_enum(kind, data, path)
+    if kind is Fraction:
+        return _decode_fraction(data, path)
     return _decode_time(data, path) if kind is datetime else _decode_scalar(kind, data, path)
 
 
@@ -203,6 +209,13 @@ def _decode_time(data: object, path: str) -> datetime:
     if time is None or time.tzinfo is None:
         raise _mismatch(path, "a time like 2013-01-01T00:00:00+00:00", data)
     return time
+
+
+def _decode_fraction(data: object, path: str) -> Fraction:
+    try:
+        return Fraction(data if isinstance(data, str) else "")
+    except (ValueError, ZeroDivisionError) as error:
+        raise _mismatch(path, "a fraction like 1/10", data) from error
 
 
 def _mismatch(path: str, expected: str, found: object) -> WrongUse:

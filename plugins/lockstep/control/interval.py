@@ -29,6 +29,7 @@ from lockstep.control.job import (
     CompareResult,
     IntervalJob,
     IntervalResult,
+    Placement,
 )
 from lockstep.control.model import (
     Attempt,
@@ -170,7 +171,7 @@ def interval_job(
         base_version=base.number,
         base_tables=base.tables,
         interval=interval,
-        layout_epoch=base.layout_epoch,
+        layout_epoch=began.layout.epoch,
         files=began.files,
         variables=parts.variables,
         catalog=parts.catalog,
@@ -179,6 +180,8 @@ def interval_job(
         rebuilding=rebuilding(
             began, interval, time_before, parts.store, parts.state, parts.needs_divisions
         ),
+        placement=Placement.of(began.layout),
+        new_layouts=began.layouts_after(base.layout_epoch),
     )
 
 
@@ -266,7 +269,7 @@ def commit(
         _check_replay(parts, began, job, result, progress)
     parts.reached(Point.COMMIT_CHECKED)
     version = Version(
-        base.number + 1, attempt.id, interval.last_step, base.layout_epoch, result.tables
+        base.number + 1, attempt.id, interval.last_step, job.layout_epoch, result.tables
     )
     change = CommitVersion(version, base.attempt)
     outcome = parts.store.apply(parts.pipeline, change)

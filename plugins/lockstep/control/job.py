@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lockstep.control.layout.layouts import Layout
+from lockstep.control.layout.records import LoggedLayout
 from lockstep.control.model import Division, Interval
 from lockstep.sql.circuit import ProjectFiles
 
@@ -23,6 +25,7 @@ __all__ = [
     "IntervalResult",
     "MergeJob",
     "MergeTable",
+    "Placement",
     "PreviewJob",
     "PublishJob",
     "PublishResult",
@@ -61,6 +64,22 @@ class Rebuilding:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Who works on which keys: `owners` is the worker, 0 <= worker < `workers`, of each shard."""
+
+    workers: int
+    owners: tuple[int, ...]
+
+    @staticmethod
+    def of(layout: Layout) -> Placement | None:
+        """That of a layout, its workers numbered without gaps; None where there are none."""
+        places = {worker: place for place, worker in enumerate(sorted(layout.hosts))}
+        if not places:
+            return None
+        return Placement(len(places), tuple(places[owner] for owner in layout.owners))
+
+
+@dataclass(frozen=True)
 class IntervalJob:
     """One attempt at one interval: read these ranges, from this version, append to this branch.
 
@@ -68,7 +87,9 @@ class IntervalJob:
     it is new. `time_before` is the time of the step before the interval, None where there is none:
     what came due up to then has been shown. `variables` fill `${...}` in the project's files.
     `session` is the Connect session id that the attempt has recorded, '' under spark-submit.
-    `rebuilding` is there in the first interval after a deploy of other queries.
+    `rebuilding` is there in the first interval after a deploy of other queries. `placement` is that of
+    the layout `layout_epoch`, None where Spark is to place the work, and `new_layouts` are those that
+    the version opened does not know of.
     """
 
     pipeline: str
@@ -85,6 +106,8 @@ class IntervalJob:
     session: str = ""
     time_before: datetime | None = None
     rebuilding: Rebuilding | None = None
+    placement: Placement | None = None
+    new_layouts: tuple[LoggedLayout, ...] = ()
 
 
 @dataclass(frozen=True)

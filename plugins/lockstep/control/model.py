@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from lockstep.control.layout.layouts import Layout
+from lockstep.control.layout.records import FIRST, LayoutRecord, LoggedLayout, in_effect
 from lockstep.ids import attempt_branch
 from lockstep.sql.circuit import ProjectFiles
 
@@ -317,7 +319,9 @@ class PipelineState:
     `revision` rises with each change. Divisions of steps before `oldest_step` are trimmed. `files`
     are what was deployed last; where they need other state than the newest version holds, `replaced`
     is there until a version is committed. `stop_at` is the step before which the pipeline stops,
-    where that is desired.
+    where that is desired. `layouts` are all there ever were, by epoch, and last those that wait for
+    the pending interval to be committed. `first_counts` says of topics' sources how many partitions
+    there were when they were divided first.
     """
 
     name: str
@@ -338,6 +342,18 @@ class PipelineState:
     stop_at: int | None = None
     dropped: tuple[Version, ...] = ()
     rebuilt_step: int = -1
+    layouts: tuple[LayoutRecord, ...] = (FIRST,)
+    first_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that attempts run under, and the next interval's."""
+        return in_effect(self.layouts)
+
+    def layouts_after(self, epoch: int) -> tuple[LoggedLayout, ...]:
+        """Those after an epoch, up to the one in effect."""
+        last = self.layout.epoch
+        return tuple(one.logged for one in self.layouts if epoch < one.layout.epoch <= last)
 
     @property
     def version(self) -> Version:

@@ -8,28 +8,50 @@ would see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
 from lockstep.control.preconditions import Precondition, check_moment, check_sorted, require
 
-__all__ = ["positions_after", "positions_logged"]
+__all__ = ["first_counts", "positions_after", "positions_logged"]
 
 
-def positions_logged(divisions: Iterable[Division]) -> tuple[SourceSlice, ...]:
-    """Positions once steps are read that were recorded long ago. A source that was absent in between, or
-    whose past was forgotten, begins where it came back."""
+def first_counts(
+    known: Mapping[str, int], before: Iterable[SourceSlice], division: Division
+) -> Mapping[str, int]:
+    """How many partitions each topic's source had when it was divided first, once the division is
+    recorded; `before` are the positions before it: what has none begins with it."""
+    counts = {one.source: len(one.ranges) for one in before if isinstance(one, TopicSlice)}
+    counts |= {source: count for source, count in known.items() if source in counts}
+    return {
+        one.source: counts.get(one.source, len(one.ranges))
+        for one in division.slices
+        if isinstance(one, TopicSlice)
+    }
+
+
+def positions_logged(
+    divisions: Iterable[Division],
+) -> tuple[tuple[SourceSlice, ...], Mapping[str, int]]:
+    """Positions and `first_counts` once steps are read that were recorded long ago. A source that was
+    absent in between, or whose past was forgotten, begins where it came back."""
     known: dict[str, SourceSlice] = {}
+    counts: Mapping[str, int] = {}
     for division in divisions:
+        goes_on: list[SourceSlice] = []
         reached: dict[str, SourceSlice] = {}
         for slice_ in division.slices:
+            before = known.get(slice_.source)
             try:
-                reached[slice_.source] = _position_after(known.get(slice_.source), slice_, "")
+                reached[slice_.source] = _position_after(before, slice_, "")
             except Precondition:
                 reached[slice_.source] = _position_after(None, slice_, "")
+            else:
+                goes_on += [before] if before is not None else []
+        counts = first_counts(counts, goes_on, division)
         known = reached
-    return tuple(known[source] for source in sorted(known))
+    return tuple(known[source] for source in sorted(known)), counts
 
 
 def positions_after(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from lockstep.control.changes import Restore
+from lockstep.control.layout.records import FIRST, LayoutRecord
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -23,9 +24,9 @@ from lockstep.control.model import (
 )
 from lockstep.control.ports import State
 from lockstep.control.positions import positions_logged
-from lockstep.control.step_log import logged_divisions
+from lockstep.control.step_log import logged_divisions, logged_layouts
 from lockstep.errors import StateDiverged
-from lockstep.ids import MAIN, STEPS_TABLE, TABLE_STEPS_TABLE
+from lockstep.ids import LAYOUTS_TABLE, MAIN, STEPS_TABLE, TABLE_STEPS_TABLE
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.threads import in_parallel
 
@@ -90,11 +91,12 @@ def restored(
     divisions: tuple[Division, ...],
     sinks: tuple[SinkState, ...],
     shown: Iterable[Mapping[str, str]] = (),
+    layouts: tuple[LayoutRecord, ...] = (FIRST,),
 ) -> Restore:
-    """What to record. `summaries` are those of the pinned snapshots by table, `divisions` all that are
-    logged at them, `sinks` where each sink itself says that it is, `shown` the summaries of what `main`
-    shows of tables where it is not at the version. Raises StateDiverged where a sink is beyond the
-    version, or the log lacks its last step."""
+    """What to record. `summaries` are those of the pinned snapshots by table, `divisions` and `layouts`
+    all that are logged at them, `sinks` where each sink itself says that it is, `shown` the summaries
+    of what `main` shows of tables where it is not at the version. Raises StateDiverged where a sink is
+    beyond the version, or the log lacks its last step."""
     said = [summary for summary in summaries.values() if "lockstep.step" in summary]
     last_step = max(int(summary["lockstep.step"]) for summary in said)
     newest = max(said, key=lambda summary: int(summary["lockstep.step"]))
@@ -116,11 +118,12 @@ def restored(
         )
     sinks = tuple(_in_doubt(sink, last_step) for sink in sinks)
     oldest = max(0, min([last_step, *(sink.published_step for sink in sinks)]))
+    positions, counts = positions_logged(read)
     version = Version(
         pinned.number,
         pinned.attempt,
         last_step,
-        int(newest.get("lockstep.layout", "0")),
+        layouts[-1].layout.epoch,
         dict(pinned.tables),
     )
     state = PipelineState(
@@ -130,13 +133,15 @@ def restored(
         files=files,
         next_step=last_step + 1,
         last_time=read[-1].time,
-        positions=positions_logged(read),
+        positions=positions,
+        first_counts=counts,
         versions=(version,),
         sinks=sinks,
         attempts=_unpinned(pinned, last_step, shown),
         oldest_step=oldest,
         # What versions before it hold may be another project's: nobody remembers.
         rebuilt_step=last_step,
+        layouts=layouts,
     )
     return Restore(state, tuple(division for division in read if division.step >= oldest))
 
@@ -182,9 +187,9 @@ def said_by_tables(
     held = sorted(pinned.tables)
     said = in_parallel(lambda table: tables.summary(table, pinned.tables[table]), held)
     summaries = dict(zip(held, said, strict=True))
-    logs = (
+    topics, followed, layouts = (
         tables.rows(table, pinned.tables[table]) if table in pinned.tables else ()
-        for table in (STEPS_TABLE, TABLE_STEPS_TABLE)
+        for table in (STEPS_TABLE, TABLE_STEPS_TABLE, LAYOUTS_TABLE)
     )
     incarnation = next(
         summary["lockstep.incarnation"]
@@ -197,4 +202,7 @@ def said_by_tables(
         [(table, head) for table, head in heads if head != pinned.tables[table]],
     )
     sinks = published(incarnation)
-    return restored(name, files, pinned, summaries, logged_divisions(*logs), sinks, shown)
+    divisions = logged_divisions(topics, followed)
+    return restored(
+        name, files, pinned, summaries, divisions, sinks, shown, logged_layouts(layouts)
+    )

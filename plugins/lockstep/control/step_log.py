@@ -1,5 +1,7 @@
-"""What each step read, as rows beside the output that rests on it: topics in one table, followed tables
-in another. The rows give the divisions back, long after the control store has trimmed its own."""
+"""What each step read, and under which layout it ran, as rows beside the output that rests on it.
+
+The rows give divisions and layouts back, long after the control store has trimmed its own, or is lost.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.control.layout.records import FIRST, LayoutRecord, LoggedLayout
 from lockstep.control.model import (
     Division,
     Interval,
@@ -16,9 +19,9 @@ from lockstep.control.model import (
     TableSlice,
     TopicSlice,
 )
-from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
+from lockstep.ids import LAYOUTS_TABLE, STEPS_TABLE, TABLE_STEPS_TABLE
 
-__all__ = ["STEP_LOG_COLUMNS", "logged_divisions", "step_log"]
+__all__ = ["STEP_LOG_COLUMNS", "logged_divisions", "logged_layouts", "step_log"]
 
 _STEP = "step bigint, time timestamp, source string"
 STEP_LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -27,6 +30,7 @@ STEP_LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
         "partition int, start_offset bigint, end_offset bigint",
         TABLE_STEPS_TABLE: f"{_STEP}, table string, table_id string, "
         "start_snapshot bigint, end_snapshot bigint",
+        LAYOUTS_TABLE: "epoch int, from_step bigint, layout string",
     }
 )
 """The columns of the tables, as Spark DDL."""
@@ -34,7 +38,9 @@ STEP_LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
 _Rows = Iterable[Mapping[str, Any]]
 
 
-def step_log(interval: Interval) -> Mapping[str, Sequence[Mapping[str, object]]]:
+def step_log(
+    interval: Interval, new_layouts: Iterable[LoggedLayout] = ()
+) -> Mapping[str, Sequence[Mapping[str, object]]]:
     """The rows of an interval by table; a table without rows is left out."""
     topics: list[Mapping[str, object]] = []
     tables: list[Mapping[str, object]] = []
@@ -57,8 +63,18 @@ def step_log(interval: Interval) -> Mapping[str, Sequence[Mapping[str, object]]]
                     row |= {"table": slice_.table, "table_id": slice_.table_id}
                     row |= {"start_snapshot": slice_.start, "end_snapshot": slice_.end}
                     tables.append(row)
-    found = {STEPS_TABLE: topics, TABLE_STEPS_TABLE: tables}
+    layouts = [
+        {"epoch": one.epoch, "from_step": one.from_step, "layout": one.text} for one in new_layouts
+    ]
+    found: Mapping[str, Sequence[Mapping[str, object]]]
+    found = {STEPS_TABLE: topics, TABLE_STEPS_TABLE: tables, LAYOUTS_TABLE: layouts}
     return {table: rows for table, rows in found.items() if rows}
+
+
+def logged_layouts(rows: _Rows) -> tuple[LayoutRecord, ...]:
+    """All layouts up to the last that the rows say, in any order given."""
+    logged = (LoggedLayout(row["epoch"], row["from_step"], row["layout"]) for row in rows)
+    return (FIRST, *(one.record for one in sorted(logged, key=lambda one: one.epoch)))
 
 
 def logged_divisions(topics: _Rows, tables: _Rows) -> tuple[Division, ...]:

@@ -17,6 +17,7 @@ from lockstep.control.changes import (
     BeginAttempt,
     BeginReplay,
     Change,
+    ChangeLayout,
     CommitVersion,
     Deploy,
     ForgetAttempts,
@@ -42,8 +43,9 @@ from lockstep.control.model import (
     Lease,
     PipelineState,
 )
-from lockstep.control.positions import positions_after
+from lockstep.control.positions import first_counts, positions_after
 from lockstep.control.preconditions import Precondition, check_moment, require
+from lockstep.control.relayout import at_boundary, change_layout
 from lockstep.control.rollbacks import (
     AT_WORK,
     StepLog,
@@ -77,18 +79,14 @@ def apply(
         if not isinstance(change, Deploy):
             raise Precondition(f"no pipeline {name} is deployed, so nothing about it can change")
         return first_deploy(name, change)
-    after = _changed(state, change, log)
+    after = at_boundary(_changed(state, change, log))
     return state if after is state else replace(after, revision=state.revision + 1)
 
 
 def _changed(state: PipelineState, change: Change, log: StepLog) -> PipelineState:
     match change:
-        case Deploy():
-            return deploy_again(state, change)
-        case Restore():
-            return restore(state, change)
-        case SetDesired():
-            return set_desired(state, change)
+        case Deploy() | Restore() | SetDesired() | ChangeLayout():
+            return _asked_for(state, change)
         case TakeLease():
             return _take_lease(state, change)
         case ReleaseLease(holder):
@@ -116,6 +114,22 @@ def _changed(state: PipelineState, change: Change, log: StepLog) -> PipelineStat
             return state if kept == state.versions else replace(state, versions=kept)
         case TrimSteps(first_kept):
             return _trim_steps(state, first_kept)
+        case _:
+            assert_never(change)
+
+
+def _asked_for(
+    state: PipelineState, change: Deploy | Restore | SetDesired | ChangeLayout
+) -> PipelineState:
+    match change:
+        case Deploy():
+            return deploy_again(state, change)
+        case Restore():
+            return restore(state, change)
+        case SetDesired():
+            return set_desired(state, change)
+        case ChangeLayout():
+            return change_layout(state, change)
         case _:
             assert_never(change)
 
@@ -195,6 +209,7 @@ def _record_interval(state: PipelineState, change: RecordInterval) -> PipelineSt
         positions = positions_after(positions, division)
     return replace(
         state,
+        first_counts=first_counts(state.first_counts, state.positions, interval.divisions[0]),
         pending=interval,
         next_step=interval.last_step + 1,
         last_time=interval.divisions[-1].time,
@@ -299,11 +314,8 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
         lambda: f"the next version is {newest.number + 1}, the commit says {version.number}",
     )
     require(
-        version.layout_epoch >= newest.layout_epoch,
-        lambda: (
-            f"version {newest.number} has layout epoch {newest.layout_epoch}, the commit goes back "
-            f"to {version.layout_epoch}"
-        ),
+        version.layout_epoch == state.layout.epoch,
+        lambda: f"layout {state.layout.epoch} is in effect, the commit says {version.layout_epoch}",
     )
     # A running attempt is one at the pending interval: begun on it, and ended when it commits.
     require(

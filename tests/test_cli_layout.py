@@ -1,0 +1,163 @@
+"""`scale` and `layout`, on a store of their own: what is shown, what is recorded, what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.sql_store import SqlStore
+from lockstep.cli.main import main
+from lockstep.control.changes import BeginAttempt, CommitVersion, Landed, RecordInterval
+from lockstep.control.model import AttemptState, Version
+
+sys.path.insert(0, str(Path(__file__).parent / "control"))
+from control_builders import attempt, deploy, interval
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlStore:
+    """With pipeline `p`, of which nothing is recorded."""
+    monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path / "home"))
+    made = SqlStore(Settings.load().store_url)
+    assert isinstance(made.apply("p", deploy()), Landed)
+    return made
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def text(capsys: Capture, *arguments: str) -> str:
+    assert run(*arguments) == 0
+    return capsys.readouterr().out
+
+
+def result(capsys: Capture, *arguments: str) -> Any:
+    return json.loads(text(capsys, *arguments, "-o", "json"))
+
+
+def error(capsys: Capture, *arguments: str) -> str:
+    assert run(*arguments) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+def test_a_pipeline_begins_without_workers(capsys: Capture) -> None:
+    assert text(capsys, "layout", "show", "p") == (
+        "layout 0, from step 0: no workers are named, as many tasks work as Spark has\n"
+    )
+
+
+def test_scaling_shows_who_owns_what(store: SqlStore, capsys: Capture) -> None:
+    shown = text(capsys, "scale", "p", "--workers", "3", "--hosts", "2", "--shards", "8")
+    assert shown.splitlines() == [
+        "layout 0 to 1: nothing moves",
+        "holds from step 0 on",
+        "layout 1, from step 0: 3 workers on 2 hosts, 8 shards (fixed)",
+        "worker  host    shards  of the hash space",
+        "     0  host-0       3  ███·····",
+        "     1  host-0       3  ···███··",
+        "     2  host-1       2  ······██",
+    ]
+    assert "is so already" in text(capsys, "scale", "p", "--workers", "3")
+    assert len(store.read("p").layouts) == 2
+
+
+def test_what_a_change_moves_is_said_before_and_after(store: SqlStore, capsys: Capture) -> None:
+    run("scale", "p", "--workers", "2", "--shards", "8")
+    capsys.readouterr()
+    tried = text(capsys, "scale", "p", "--workers", "4", "--hosts", "2", "--dry-run")
+    assert "layout 1 to 2: 50.0% of the state changes its worker, 50.0% its host" in tried
+    assert "nothing is changed" in tried
+    assert len(store.read("p").layouts) == 2
+    run("scale", "p", "--workers", "4", "--hosts", "2")
+    run("layout", "replace-host", "p", "host-1", "host-7")
+    run("layout", "move", "p", "3", "3")
+    capsys.readouterr()
+    rows = text(capsys, "layout", "history", "p").splitlines()
+    assert [line.split() for line in rows[1:]] == [
+        ["0", "0", "0", "0", "1", "0.0%", "0.0%"],
+        ["1", "0", "2", "1", "8", "0.0%", "0.0%"],
+        ["2", "0", "4", "2", "8", "50.0%", "50.0%"],
+        ["3", "0", "4", "2", "8", "0.0%", "50.0%"],
+        ["4", "0", "4", "2", "8", "12.5%", "12.5%"],
+    ]
+    moved = result(capsys, "layout", "diff", "p", "3", "4")
+    assert (moved["moved"], moved["layout"]["epoch"]) == (0.125, 4)
+    assert moved["ranges"] == [{"low": 24576, "high": 32768, "worker": 3}]
+    assert "12.5% of the state changes its worker" in text(capsys, "layout", "diff", "p", "3", "4")
+
+
+def test_a_change_waits_for_the_interval_under_way(store: SqlStore, capsys: Capture) -> None:
+    store.apply("p", RecordInterval(interval(0, 3)))
+    store.apply("p", BeginAttempt(attempt("a", 0, 2)))
+    assert "holds once steps 0..2 are committed" in text(capsys, "scale", "p", "--workers", "2")
+    assert result(capsys, "layout", "show", "p")["epoch"] == 0
+    assert "layout 1, waits for" in text(capsys, "layout", "show", "p", "--epoch", "1")
+    store.apply("p", CommitVersion(Version(1, "a", 2, 0, {}), ""))
+    assert result(capsys, "layout", "show", "p")["from_step"] == 3
+
+
+def test_now_does_not_wait(store: SqlStore, capsys: Capture) -> None:
+    store.apply("p", RecordInterval(interval(0, 3)))
+    store.apply("p", BeginAttempt(attempt("a", 0, 2)))
+    run("scale", "p", "--workers", "2")
+    capsys.readouterr()
+    shown = result(capsys, "scale", "p", "--workers", "2", "--now")
+    assert (shown["layout"]["epoch"], shown["layout"]["from_step"]) == (1, 0)
+    assert store.read("p").attempts[0].state is AttemptState.ABANDONED
+
+
+@pytest.mark.usefixtures("store")
+def test_the_picture_has_each_part_of_each_worker(tmp_path: Path) -> None:
+    run("scale", "p", "--workers", "3", "--hosts", "2", "--shards", "8")
+    file = tmp_path / "layout.svg"
+    run("layout", "show", "p", "--svg", str(file))
+    drawn = ElementTree.fromstring(file.read_text("utf-8"))
+    parts = [
+        (float(one.attrib["x"]), float(one.attrib["width"]))
+        for one in drawn.iter("{http://www.w3.org/2000/svg}rect")
+        if one.attrib["fill"].startswith("#") and one.attrib["fill"] != "#eeeeee"
+    ]
+    assert [round(width) for _, width in parts] == [270, 270, 180]
+    assert [left for left, _ in parts] == [166, 166 + 270, 166 + 540]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("scale", "p", "--workers", "2", "--hosts", "3"),
+            "2 workers run on 1 to 2 hosts, not on 3",
+        ),
+        (("scale", "p", "--workers", "2", "--shards", "6"), "a power of two up to 65536 is needed"),
+        (("scale", "p", "--workers", "2", "--dynamic", "2"), "between 0 and 1, not at 2"),
+        (("scale", "p", "--workers", "2", "--dynamic", "x"), "--dynamic x"),
+        (
+            ("scale", "p", "--workers", "2", "--dynamic", "1/5", "--shards", "8"),
+            "--shards and --dynamic exclude each other",
+        ),
+        (("layout", "move", "p", "0", "1"), "shard 0 cannot move to worker 1, which is not there"),
+        (("layout", "replace-host", "p", "a", "b"), "no worker runs on host a"),
+        (("layout", "show", "p", "--epoch", "4"), "pipeline p has no layout 4"),
+        (("layout", "diff", "p", "0", "1"), "pipeline p has no layout 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    store: SqlStore, capsys: Capture, arguments: tuple[str, ...], message: str
+) -> None:
+    found = error(capsys, *arguments)
+    assert message in found
+    assert "lockstep layout " in found
+    assert len(store.read("p").layouts) == 1
