@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
 from lockstep.adapters.embedded import broker as embedded_broker
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG = "lake"
+
+# No test asserts a time: what is slow on a busy machine is not wrong.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @dataclass(frozen=True)

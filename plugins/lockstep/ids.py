@@ -7,6 +7,7 @@ __all__ = [
     "LAYOUTS_TABLE",
     "MAIN",
     "MARKED_TAG",
+    "ROOT_TAG",
     "STEPS_TABLE",
     "SWAP_PREFIX",
     "TABLE_STEPS_TABLE",
@@ -32,6 +33,9 @@ MAIN = "main"
 
 MARKED_TAG = "lockstep"
 """The tag on the newest published snapshot of a view: expiry must not remove the last marker."""
+
+ROOT_TAG = "root"
+"""The tag on the empty snapshot that a table was made with: a version of before opens it there again."""
 
 STEPS_TABLE = "_steps"
 """The Iceberg copy of the step log: what steps read of topics."""

@@ -16,7 +16,7 @@ from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
-from lockstep_engine.context import SMALL_RECORDS, Context, Guarding, configure_session
+from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
 from lockstep_engine.ranges import Measures
 from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
@@ -83,19 +83,19 @@ class Attempt:
         """The interval as operators see it; `netted_records` more than its divisions count."""
         job = self.job
         records = job.interval.records + self.more_records + netted_records
-        partitions = 2 if records <= SMALL_RECORDS else 8
-        configure_session(self.spark, partitions)
         before = None if job.time_before is None else _microseconds(job.time_before)
         times = tuple(_microseconds(division.time) for division in job.interval.divisions)
-        return Context(
+        context = Context(
             self.spark,
             records,
-            partitions,
+            job.placement or DEFAULT_PLACEMENT,
             is_first=not job.base_tables,
             times=times,
             time_before=before,
             guarding=self.guarding,
         )
+        configure_session(context)
+        return context
 
     def unguarded(self) -> Attempt:
         """The same, with rows for which an expression fails among all others."""

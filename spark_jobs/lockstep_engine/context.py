@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
+from lockstep.control.job import Placement
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Node
 
 __all__ = [
+    "DEFAULT_PLACEMENT",
     "LARGE_STATE",
     "SMALL_RECORDS",
     "Context",
@@ -25,6 +27,13 @@ SMALL_RECORDS = 200_000
 LARGE_STATE = 1_000_000
 """State with fewer rows is read whole: that is cheaper than to measure what a change can touch, and than
 to compile a filter that is another one in each interval."""
+
+
+DEFAULT_PLACEMENT = Placement(2, (0, 1))
+"""Where no layout names workers: as many tasks as the smallest machine works on at a time."""
+
+_PARTS = 4
+"""Partitions that a worker has of a large interval: less of it is in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +72,8 @@ class Context:
     """One interval, worked on in one session.
 
     `spark` is a Connect session or a classic one: operators use only what both have. `records` is
-    an upper bound of the source records in the interval, `partitions` the shuffle partitions
-    wanted. `is_first` is true in the interval that begins with the pipeline's first step. `times` are
+    an upper bound of the source records in the interval, `placement` who works on which keys.
+    `is_first` is true in the interval that begins with the pipeline's first step. `times` are
     those of the steps, in microseconds since the epoch, `time_before` that of the step before them,
     None where there is none. `types`
     remembers column types by node, as asking Spark for them costs a round trip:
@@ -75,7 +84,7 @@ class Context:
 
     spark: SparkSession
     records: int
-    partitions: int
+    placement: Placement = DEFAULT_PLACEMENT
     is_first: bool = False
     times: tuple[int, ...] = ()
     time_before: int | None = None
@@ -90,16 +99,21 @@ class Context:
         return replace(self, guarding=replace(self.guarding, noted=None))
 
     @property
+    def partitions(self) -> int:
+        """The shuffle partitions wanted: one a worker, some where a delta is large."""
+        return self.placement.workers * (1 if self.records <= SMALL_RECORDS else _PARTS)
+
+    @property
     def is_small(self) -> bool:
         """True where deltas are small enough to be broadcast."""
         return self.records < SMALL_RECORDS
 
 
-def configure_session(spark: SparkSession, partitions: int) -> None:
+def configure_session(context: Context) -> None:
     """Settings that operators count on.
 
     Aggregates over rows in order see them in order: without the second, a hash aggregate with many
     groups takes them in another.
     """
-    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    spark.conf.set("spark.sql.execution.replaceHashWithSortAgg", "true")
+    context.spark.conf.set("spark.sql.shuffle.partitions", str(context.partitions))
+    context.spark.conf.set("spark.sql.execution.replaceHashWithSortAgg", "true")

@@ -70,6 +70,7 @@ def test_what_such_a_version_shows_on_main_may_be_left() -> None:
         {"lockstep.attempt": "b1", "lockstep.step": "5"},
     ]
     assert restore(5, 5, shown=shown).state.attempts == (
+        Attempt("a0", 2, 2, "a1", AttemptState.DROPPED),
         Attempt("a2", 6, 8, "a1", AttemptState.DROPPED),
         Attempt("b1", 5, 5, "a1", AttemptState.DROPPED),
     )

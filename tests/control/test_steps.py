@@ -54,7 +54,6 @@ def test_the_oldest_boundaries_are_joined() -> None:
     assert boundaries(at(0), at(10_000_000), few) == (at(9_999_980), at(9_999_990), at(10_000_000))
 
 
-@settings(deadline=None)
 @given(
     st.none() | st.integers(0, 10**6),
     st.integers(0, 10**6),
@@ -106,7 +105,6 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None)
 @given(plans())
 def test_divisions_continue_exactly_and_keep_the_limits(plan: dict[str, Any]) -> None:
     divided = divide(**plan)
@@ -149,7 +147,7 @@ def test_divisions_continue_exactly_and_keep_the_limits(plan: dict[str, Any]) ->
                 assert range_.start == (partition.last_stable if late else partition.first)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(plans())
 def test_plan_after_plan_reads_all_there_is(plan: dict[str, Any]) -> None:
     """While a plan is behind, the next one goes on; together they end where one would have."""

@@ -304,7 +304,7 @@ class Record:
                 if at_once and landed.pending is not None:
                     self._in_effect(landed.pending.first_step)
             case UndoRollBack() if self.dropped:
-                self.line = [one for one in self.line if one[2] < self.dropped[0][2]] + self.dropped
+                self.line = [one for one in self.line if one[0] < self.dropped[0][0]] + self.dropped
                 self.dropped = []
         if landed.pending is None:
             self._in_effect(landed.next_step)
@@ -479,7 +479,6 @@ class Stores(RuleBasedStateMachine):
 Stores.TestCase.settings = settings(
     max_examples=500 if IS_LARGE else 12,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestStores = Stores.TestCase

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from control_builders import SINKS, at, attempt, deploy, slice_of, store_url
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.adapters.memory_store import MemoryStore
@@ -175,7 +175,6 @@ def trees(draw: st.DrawFn) -> tuple[TableHistory, int | None]:
     return history(*kept, head=draw(st.sampled_from(kept)).snapshot_id), read
 
 
-@settings(deadline=None)
 @given(trees(), st.lists(st.integers(0, 70), min_size=1, max_size=5), st.booleans())
 def test_slices_continue_each_other_and_can_be_recorded(
     drawn: tuple[TableHistory, int | None], seconds: list[int], last_is_stable: bool

@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lockstep.control.job import Placement
 from lockstep.errors import Position
 from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
-from lockstep_engine.context import LARGE_STATE, Context, configure_session
+from lockstep_engine.context import DEFAULT_PLACEMENT, LARGE_STATE, Context, configure_session
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Before, evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace, without_past
@@ -102,17 +103,18 @@ class Runner:
         interval: Interval,
         records: int,
         is_last: bool,
-        shards: int = 2,
+        placement: Placement = DEFAULT_PLACEMENT,
     ) -> Mapping[str, pa.Table]:
         """Each view's delta over the steps of `interval`; state is kept unless this is the last.
 
-        Steps of `deltas` and of the result are recorded ones. Each interval may have another number of
-        shards. From the second interval on, sources without rows are silent, as they are where no step
+        Steps of `deltas` and of the result are recorded ones. Each interval may have another placement.
+        From the second interval on, sources without rows are silent, as they are where no step
         has a record of them.
         """
         first, last = interval
-        configure_session(self._spark, shards)
         is_first = not self._empty
+        context = self._context(interval, records, is_first, placement)
+        configure_session(context)
         silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
         evaluated = evaluate_circuit(
             self._circuit,
@@ -122,7 +124,7 @@ class Runner:
             },
             silent,
             Before(self._trace, self._table, self._size, lambda name: self._size(f"source {name}")),
-            self._context(interval, records, is_first, shards),
+            context,
         )
         outboxes = {
             table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
@@ -156,12 +158,14 @@ class Runner:
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
 
-    def _context(self, interval: Interval, records: int, is_first: bool, shards: int) -> Context:
+    def _context(
+        self, interval: Interval, records: int, is_first: bool, placement: Placement
+    ) -> Context:
         first, last = interval
         before = None if is_first else _microseconds(time_of(first - 1))
         times = tuple(_microseconds(time_of(step)) for step in range(first, last + 1))
         return Context(
-            self._spark, records, shards, is_first, times, before, self._types, self._large_state
+            self._spark, records, placement, is_first, times, before, self._types, self._large_state
         )
 
     def _trace(self, table: str) -> DataFrame | None:

@@ -1,7 +1,7 @@
 """The law: the sum of what a plan emits up to a step is the plan on the sum of its input up to it.
 
-For random plans over random streams, divided into steps and intervals at random, on another number of
-shards in each interval, with traces merged between intervals or not, at every step, and on many cases
+For random plans over random streams, divided into steps and intervals at random, under another layout
+in each interval, with traces merged between intervals or not, at every step, and on many cases
 at once. Sums of doubles are compared exactly. LOCKSTEP_LAW=large runs many
 more; a failing seed can be run alone with LOCKSTEP_LAW_SEED.
 """
@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from intervals import Interval, Runner, as_frame, changes_of, circuit_of, time_of, up_to
 from oracle import Oracle
+from placements import placements
 from plans import PlanMaker, source_columns
 from pyspark.sql import SparkSession
 from streams import Change, as_table, random_changes
 
+from lockstep.control.job import Placement
 from lockstep.sql.plans.nodes import Aggregate, Window
 from lockstep.zset import ZSet
 
@@ -45,19 +47,19 @@ def emitted(
     runner: Runner,
     changes: dict[str, list[Change]],
     intervals: list[Interval],
-    shards: list[int],
+    layouts: list[Placement],
     records: int,
 ) -> list[Change]:
-    """All that a circuit emits, interval by interval, each on its number of shards."""
+    """All that a circuit emits, interval by interval, each under its layout."""
     found: list[Change] = []
-    for interval, count in zip(intervals, shards, strict=True):
+    for interval, placement in zip(intervals, layouts, strict=True):
         deltas = {
             prefix.strip("_"): as_frame(
                 spark, as_table(prefix, [c for c in of if interval[0] <= c[2] <= interval[1]])
             )
             for prefix, of in changes.items()
         }
-        tables = runner.run(deltas, interval, records, interval is intervals[-1], count)
+        tables = runner.run(deltas, interval, records, interval is intervals[-1], placement)
         delta = changes_of(tables["root"])
         assert all(interval[0] <= step <= interval[1] for _, _, step in delta)
         found.extend(delta)
@@ -79,15 +81,15 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     plan = made.node
     steps = (random.choice([0, 7]), 7 + random.randint(0, 4))
     intervals = random_intervals(random, steps)
-    shards = [random.choice([1, 2, 5]) for _ in intervals]
-    records = random.choice([1_000, 10_000_000])
+    layouts = placements(random, len(intervals))
+    records = random.choice([1_000, 1_000_000])
     merges_traces = random.random() < 0.5
     names = [prefix.strip("_") for prefix in SOURCES]
     tables = frozenset(name for name in names if random.random() < 0.5)
     # State is read by the ranges of the change, or whole.
     large_state = random.choice([0, 1_000_000])
     note(
-        f"seed {seed}: {intervals} on {shards} shards, {records} records, merged {merges_traces}, "
+        f"seed {seed}: {intervals} under {layouts}, {records} records, merged {merges_traces}, "
         f"{tables}, large state {large_state}, {plan}"
     )
     changes = {
@@ -99,7 +101,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
         changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
     append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
     runner = Runner(spark, circuit_of(plan, append_only, tables), merges_traces, large_state)
-    found = emitted(spark, runner, changes, intervals, shards, records)
+    found = emitted(spark, runner, changes, intervals, layouts, records)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
     for step in range(steps[0], steps[1] + 1):
@@ -114,7 +116,6 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
@@ -125,7 +126,6 @@ def test_law(spark: SparkSession, seed: int) -> None:
 
 @settings(
     max_examples=EXAMPLES // 2,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

@@ -289,7 +289,7 @@ def test_sum_of_a_date_is_refused(spark: SparkSession) -> None:
 
 def test_a_scan_is_not_evaluated(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="the driver reads"):
-        evaluate(circuit_of(TABLE, frozenset()).operators[0], (), State(), Context(spark, 1, 2))
+        evaluate(circuit_of(TABLE, frozenset()).operators[0], (), State(), Context(spark, 1))
 
 
 DELTA_TYPES = {"k": "string", "g": "double", "_weight": "bigint", "_step": "bigint"}
@@ -314,7 +314,7 @@ def test_state_is_restricted_to_the_keys_of_the_delta(spark: SparkSession, recor
         spark, [("a", 1.0), ("a", 2.0), (None, 3.0), ("b", None)], {"k": "string", "g": "double"}
     )
     delta = frame(spark, [("a", 9.0, 1, 1), ("a", 9.0, 1, 2), (None, 9.0, 1, 1)], DELTA_TYPES)
-    context = Context(spark, records, 2)
+    context = Context(spark, records)
     found = {tuple(r) for r in only_keys(state, ("k",), delta, context).collect()}
     assert found == {("a", 1.0), ("a", 2.0), (None, 3.0)}
     assert only_keys(state, (), delta, context).count() == 4
@@ -328,7 +328,7 @@ def test_a_kept_delta_is_recognised(
     operator = circuit_of(plan, frozenset()).operators[-1]
     everything = {**TYPES, "_weight": "bigint", "_step": "bigint"}
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
-    evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES), 2))
+    evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES)))
     kept = evaluation.delta.persist()
     try:
         kept.groupBy("k").count().explain()
@@ -347,7 +347,7 @@ def test_intervals_of_other_steps_run_the_same_code(
     delta = frame(spark, [(*row, weight, step) for row, weight, step in CHANGES], everything)
 
     def code(first: int, last: int) -> list[str]:
-        evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES), 2))
+        evaluation = evaluate(operator, (delta,), State(), Context(spark, len(CHANGES)))
         absolute_steps(evaluation.delta, first, last).explain("codegen")
         shown = capsys.readouterr().out
         return [line for line in shown.splitlines() if line.startswith("/*")]

@@ -125,7 +125,6 @@ def check_law(spark: SparkSession, seed: int) -> None:
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

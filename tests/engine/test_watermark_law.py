@@ -134,7 +134,6 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
 @pytest.mark.parametrize("name", PLANS)
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

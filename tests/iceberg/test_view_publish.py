@@ -117,7 +117,6 @@ def streams(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 
 @settings(
     max_examples=5,
-    deadline=None,
     # A publish takes a second: a failing stream is short enough as it is.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -105,7 +105,7 @@ def decode(
 ) -> Decoded:
     wanted = tuple(column.key for column in table.columns)
     ends = [dict.fromkeys(topic.ends, 0), *(steps or [topic.ends])]
-    return read_kafka(spark, table, wanted, interval(topic.name, ends), Context(spark, 1000, 2))
+    return read_kafka(spark, table, wanted, interval(topic.name, ends), Context(spark, 1000))
 
 
 def check_same(spark: SparkSession, table: SourceTable, topic: Topic) -> dict[int, str]:

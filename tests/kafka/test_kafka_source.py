@@ -27,6 +27,7 @@ from kafka_builders import (
     source,
     wait_until_decided,
 )
+from placements import placed
 from pyspark.errors import PySparkException
 
 from lockstep.adapters.embedded.ports import free_ports
@@ -139,7 +140,7 @@ RECORDS: list[tuple[bytes | None, str]] = [
 
 
 def context(spark: SparkSession, partitions: int = 2) -> Context:
-    return Context(spark, 1000, partitions)
+    return Context(spark, 1000, placed(partitions))
 
 
 @pytest.fixture(autouse=True)
@@ -385,9 +386,7 @@ def test_blocks_cover_each_range(lengths: list[int], start: int) -> None:
             assert blocks == list(range(r.start >> bits, (r.end - 1 >> bits) + 1))
 
 
-@hypothesis_settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.lists(st.integers(0, 10_000), min_size=1, max_size=90, unique=True).map(sorted),

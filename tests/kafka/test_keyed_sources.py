@@ -47,7 +47,7 @@ def check_table(
     operator = Operator(1, node, (0,), (trace,), False, Cost.CHANGE, 1)
     decoded = decode(spark, table, topic)
     assert decoded.delta.columns == [*columns, *CHANGE_COLUMNS, "_weight", "_step"]
-    evaluation = evaluate(operator, (decoded.delta,), State(), Context(spark, 100, 2))
+    evaluation = evaluate(operator, (decoded.delta,), State(), Context(spark, 100))
     found = plain_rows(table, evaluation.delta)
     places = {(raw.partition, raw.offset): place for place, raw in enumerate(topic.records)}
     errors = decoded.errors.collect()

@@ -28,7 +28,7 @@ from lockstep.control.interval import Parts, Point
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.restoring import said_by_tables
 from lockstep.errors import LockstepError
-from lockstep.ids import STEPS_TABLE, errors_table
+from lockstep.ids import LAYOUTS_TABLE, STEPS_TABLE, errors_table
 from lockstep.sql.circuit import ProjectFiles
 from lockstep_engine.sinks import kafka_plan
 
@@ -172,7 +172,7 @@ class Life(Simulation):
 
         def restore(parts: Parts) -> None:
             needed = {TRACE, OUTBOX, STEPS_TABLE}
-            beside = set(map(errors_table, self.topics))
+            beside = {LAYOUTS_TABLE, *map(errors_table, self.topics)}
             change = said_by_tables(PIPELINE, files, needed, beside, parts.state, self._published)
             outcome = self.store.send(PIPELINE, change)
             self.world.note(f"recorded again: {outcome}")

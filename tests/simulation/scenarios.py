@@ -22,7 +22,15 @@ from sim_engine import VIEW, _TopicPublish
 from sim_world import HOUR, MINUTE, SECOND, Process, StuckError
 from simulate import INCARNATION, PIPELINE, TOPIC_SINK
 
-from lockstep.control import interval, positions, publishing, restoring, steps, transitions
+from lockstep.control import (
+    interval,
+    positions,
+    publishing,
+    relayout,
+    restoring,
+    steps,
+    transitions,
+)
 from lockstep.control.changes import RollBack
 from lockstep.control.interval import Point
 from lockstep.errors import LockstepError
@@ -218,6 +226,37 @@ def topic_made_anew(life: Life) -> None:
     life.finish()
 
 
+def scaled_under_an_attempt(life: Life) -> None:
+    """The layout changes while an attempt is at work: it commits first, or what it did is void."""
+    life.advance(2)
+    life.produce()
+    life.go(life._plan_all)
+    life.go_half_way(life._run, turns=60)
+    for _ in range(life.moments.randint(1, 3)):
+        life.scale(life.moments)
+    life.world.run()
+    life.advance()
+    life.finish()
+
+
+def scaled_and_lost(life: Life) -> None:
+    """The layout changes again and again; a version is gone back to; then the store is lost."""
+    for _ in range(3):
+        life.scale(life.moments)
+        life.advance()
+    number = life.recorded().version.number
+    target = life.moments.choice([one for one in life.recorded().versions[:-1] if one.number])
+    life.store.send(PIPELINE, RollBack(target.number, target.attempt))
+    while life.recorded().version.number < number:
+        life.go(life._run)
+    told = life.recorded().layouts
+    life.rebuild(life.lose_store())
+    if life.recorded().layouts != told:
+        life.findings.append(Finding("lost", "layouts", f"{life.recorded().layouts}"))
+    life.advance()
+    life.finish()
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`play` lets it happen, `mutant` takes the `protection` away; `refused` stands in the error of each
@@ -331,7 +370,10 @@ SCENARIOS = (
         "store_lost_after_a_replay",
         "of two versions of a number, main leaves the one that is not recorded",
         store_lost_after_a_replay,
-        rewritten(restoring._unpinned, (">= last_step", "> last_step")),
+        rewritten(
+            restoring._unpinned,
+            ("if attempt != pinned.attempt", "if attempt != pinned.attempt and step > last_step"),
+        ),
     ),
     Scenario(
         "topic_made_anew",
@@ -351,6 +393,30 @@ SCENARIOS = (
             ),
         ),
         MADE_ANEW,
+    ),
+    Scenario(
+        "scaled_under_an_attempt",
+        "a layout takes effect with no attempt at work, and a version is of the one in effect",
+        scaled_under_an_attempt,
+        both(
+            rewritten(relayout.at_boundary, ("state.pending is not None or ", "")),
+            rewritten(
+                transitions._commit_version,
+                ("version.layout_epoch == state.layout.epoch", "True"),
+            ),
+        ),
+    ),
+    Scenario(
+        "scaled_and_lost",
+        "a version knows all layouts up to its own, after a rollback, too",
+        scaled_and_lost,
+        rewritten(
+            interval.interval_job,
+            (
+                "began.layouts_after(base.layout_epoch)",
+                "began.layouts_after(began.layout.epoch - 1)",
+            ),
+        ),
     ),
 )
 

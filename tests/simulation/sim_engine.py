@@ -36,7 +36,7 @@ from lockstep.control.model import Interval, TopicSlice
 from lockstep.control.ports import Progress, ViewHead
 from lockstep.control.step_log import step_log
 from lockstep.errors import AttemptLost, EngineFailed, LockstepError, StateDiverged
-from lockstep.ids import STEPS_TABLE, errors_table
+from lockstep.ids import LAYOUTS_TABLE, STEPS_TABLE, errors_table
 from lockstep.threads import in_parallel
 from lockstep_engine.sinks import kafka_plan
 from lockstep_engine.sinks.kafka_plan import FencedError, IncompleteRowsError, Message, ShardWork
@@ -59,6 +59,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "start_offset",
         "end_offset",
     ),
+    LAYOUTS_TABLE: ("epoch", "from_step", "layout"),
 }
 TOPIC_TRIES = 3
 ROWS_PER_TRANSACTION = 3

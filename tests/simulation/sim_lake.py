@@ -16,7 +16,7 @@ from sim_world import World
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged
-from lockstep.ids import MAIN, MARKED_TAG, swap_branches
+from lockstep.ids import MAIN, MARKED_TAG, ROOT_TAG, swap_branches
 
 Row = tuple[Any, ...]
 
@@ -326,7 +326,8 @@ class SimulatedState:
             opened = found.root().id if snapshot_id is None else found.snapshot(snapshot_id).id
             if found.refs.get(branch, opened) != opened:
                 raise StateDiverged(f"table {table}: branch {branch} is there already")
-            return RefChange({branch: opened})
+            root = {ROOT_TAG: opened} if snapshot_id is None else {}
+            return RefChange({branch: opened, **root})
 
         self._change(f"open {branch} on", table, change)
         return opened

@@ -43,6 +43,7 @@ from lockstep.control import backfill, maintenance
 from lockstep.control import interval as stages
 from lockstep.control.changes import (
     Change,
+    ChangeLayout,
     CommitVersion,
     Deploy,
     RecordPublished,
@@ -52,6 +53,8 @@ from lockstep.control.changes import (
     UndoRollBack,
 )
 from lockstep.control.job import CatalogSettings
+from lockstep.control.layout.scaling import scaled
+from lockstep.control.layout.sharding import Fixed
 from lockstep.control.model import (
     Division,
     PipelineState,
@@ -65,12 +68,14 @@ from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
 from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import LockstepError
+from lockstep.ids import LAYOUTS_TABLE
 from lockstep.sql.circuit import ProjectFiles
 
 PIPELINE, INCARNATION, TOPIC_SINK = "p", "incarnation1", "totals_topic"
 SINKS = (SinkState(VIEW, VIEW, "iceberg"), SinkState(TOPIC_SINK, VIEW, "kafka"))
 TOPIC_PARTITIONS = 3
 QUIET_ROUNDS = 60
+SCALINGS_PER_START = 0.4
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class Result:
 class Simulation:
     """One pipeline's life under one seed."""
 
-    def __init__(self, seed: int, rates: Rates, *, keep_history: bool = False) -> None:
+    def __init__(
+        self, seed: int, rates: Rates, *, scales: bool = False, keep_history: bool = False
+    ) -> None:
         draw = Random(seed)
         self.seed = seed
         self.world = World(seed, rates.drawn(draw), keep_history=keep_history)
@@ -117,6 +124,8 @@ class Simulation:
         self.retain_versions = draw.choice((2, 3, 5))
         self.run_stage = draw.choice((stages.run, stages.run, run_by_steps))
         self.starts = draw.randint(4, 12)
+        # Of its own: where nobody scales, a seed gives the history that it would give anyway.
+        self._scales = Random(f"layouts {seed}") if scales else None
         self.lease_of_runs = draw.choice((0.0, 0.5, 1.0))
         self.findings: list[Finding] = []
         self.errors: dict[str, int] = {}
@@ -199,6 +208,8 @@ class Simulation:
         world = self.world
         for _ in range(self.starts):
             self._disturb()
+            if self._scales is not None and self._scales.random() < SCALINGS_PER_START:
+                self.scale(self._scales)
             for name, topic in self.topics.items():
                 topic.produce(world, name)
             for _ in range(world.random.choice((1, 1, 2, 3))):
@@ -224,6 +235,17 @@ class Simulation:
             self._roll_back()
         if world.chance("backfill_per_start"):
             self._start(0, (self._backfill,))
+
+    def scale(self, random: Random) -> None:
+        """To so many workers; now and then under the interval under way, too."""
+        state = self.store.memory.read(PIPELINE)
+        newest = state.layouts[-1].layout
+        changes = scaled(newest, random.randint(1, 5), sharding=Fixed(8))
+        at_once = random.random() < 0.3
+        if changes or at_once:
+            change = ChangeLayout(newest.epoch, changes, at_once)
+            self.store.send(PIPELINE, change)
+            self.world.note(f"the operator: {change}")
 
     def _roll_back(self) -> None:
         """To any version that is kept and pinned, which the empty one is not; or a rollback is taken
@@ -380,6 +402,7 @@ class Simulation:
             case CommitVersion():
                 self.versions += 1
                 self.findings += self._version_judged(after.version)
+                self.findings += self._layouts_judged(after, is_replay=bool(before.dropped))
             case SwapSnapshots():
                 self.findings += self._version_judged(after.version)
             case RecordPublished(sink, last_step):
@@ -408,6 +431,23 @@ class Simulation:
             *self._checker.changes(f"{where}, outbox", 0, version.last_step, outbox),
             *self._checker.trace(f"{where}, trace", version.last_step, trace),
         ]
+
+    def _layouts_judged(self, state: PipelineState, *, is_replay: bool) -> list[Finding]:
+        """The newest version was made under the layout in effect since before its first step, but for a
+        replay, which is under the newest; and the tables know of all up to it."""
+        version, where = state.version, f"version {state.version.number}"
+        since = state.layouts[version.layout_epoch].from_step
+        before = [one for one in state.versions if one.last_step < version.last_step]
+        first_step = (before[-1].last_step if before else -1) + 1
+        if since is None or (since > first_step and not is_replay):
+            return [Finding("unexpected", where, f"layout {version.layout_epoch}, from {since} on")]
+        snapshot_id = version.tables.get(LAYOUTS_TABLE)
+        held = (
+            () if snapshot_id is None else self.lake.table(LAYOUTS_TABLE).snapshot(snapshot_id).rows
+        )
+        if sorted(row[0] for row in held) != [*range(1, version.layout_epoch + 1)]:
+            return [Finding("lost", f"{where}, layouts", f"{version.layout_epoch}, not of {held}")]
+        return []
 
     def _sink_judged(self, sink: str, last_step: int) -> list[Finding]:
         """A sink is where the record says, or beyond."""
@@ -478,6 +518,9 @@ class Simulation:
         """What `main` of a versioned table shows to people: only ever more, and all of it at last."""
         table = self.lake.table(name)
         steps = [int(s.summary.get("lockstep.step", -1)) for s in table.shown]
+        if name == LAYOUTS_TABLE:
+            # A replay logs all layouts that the version of before lacks, at an earlier step maybe.
+            steps = [max([row[0] for row in s.rows], default=0) for s in table.shown]
         found = []
         if steps != sorted(steps):
             found.append(Finding("out of order", f"main of {name}", f"steps {steps}"))
@@ -508,9 +551,12 @@ def _silent(_: str) -> None:
     """Task logs are not read here."""
 
 
-def simulate(seed: int, rates: Rates | None = None, *, keep_history: bool = False) -> Result:
-    """One run. The same seed and rates give the same history, byte for byte."""
-    return Simulation(seed, rates or Rates(), keep_history=keep_history).run()
+def simulate(
+    seed: int, rates: Rates | None = None, *, scales: bool = False, keep_history: bool = False
+) -> Result:
+    """One run, with changes of layout or without. The same arguments give the same history, byte for
+    byte."""
+    return Simulation(seed, rates or Rates(), scales=scales, keep_history=keep_history).run()
 
 
 # ── the command ─────────────────────────────────────────────────────────────────────────────────
@@ -524,14 +570,15 @@ def main() -> int:
     arguments = parser.parse_args()
     rates = Rates()
     print(
-        f"seeds {arguments.seed} to {arguments.seed + arguments.runs - 1}; each run draws a part of"
+        f"seeds {arguments.seed} to {arguments.seed + arguments.runs - 1}; even ones change the layout, "
+        "each draws a part of"
     )
     for rate in fields(rates):
         print(f"  {rate.name:32} {getattr(rates, rate.name)}")
     totals: dict[str, int] = {}
     failed = []
     for number, seed in enumerate(range(arguments.seed, arguments.seed + arguments.runs), 1):
-        result = simulate(seed, rates, keep_history=arguments.history)
+        result = simulate(seed, rates, scales=seed % 2 == 0, keep_history=arguments.history)
         for line in result.history:
             print(line)
         for counts in (result.faults, result.errors):

@@ -353,7 +353,7 @@ def _joins(draw: st.DrawFn, below: Node, depth: int) -> Node:
 _ROWS = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(0, 3))] * 3), min_size=0, max_size=6)
 
 
-@settings(max_examples=5000 if IS_LARGE else 80, deadline=None)
+@settings(max_examples=5000 if IS_LARGE else 80)
 @given(plan=_plans(), rows=_ROWS)
 def test_random_plans_keep_their_meaning(
     plan: Node, rows: list[tuple[int | None, int | None, int | None]]

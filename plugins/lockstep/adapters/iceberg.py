@@ -38,7 +38,7 @@ from lockstep.adapters.iceberg_history import (
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import ViewHead
 from lockstep.errors import StateDiverged, Unreachable
-from lockstep.ids import MAIN, MARKED_TAG, swap_branches
+from lockstep.ids import MAIN, MARKED_TAG, ROOT_TAG, swap_branches
 from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergState"]
@@ -188,9 +188,10 @@ class IcebergState:
             nonlocal opened
             opened = root_of(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
             self._snapshot(table, metadata, opened)
+            tags = {ROOT_TAG: opened} if snapshot_id is None else {}
             existing = metadata.refs.get(branch)
             if existing is None:
-                return _RefChange({branch: opened}, {})
+                return _RefChange({branch: opened}, _moved(metadata, tags))
             if existing.snapshot_id == opened and _is_branch(existing):
                 return _RefChange({}, {})
             raise StateDiverged(

@@ -151,8 +151,9 @@ class State(Protocol):
     """Branches, tags and snapshots of the tables of one catalog and database (no rows)."""
 
     def open_branch(self, table: str, branch: str, snapshot_id: int | None) -> int:
-        """Make `branch` at a snapshot; None means the table's root snapshot, the one without parent.
-        Doing it twice is harmless while the branch has not moved. Returns the snapshot id."""
+        """Make `branch` at a snapshot; None means the table's root snapshot, the one without parent,
+        which is pinned with it. Doing it twice is harmless while the branch has not moved. Returns the
+        snapshot id."""
         ...
 
     def appended(self, table: str, branch: str, base_snapshot_id: int | None) -> tuple[str, ...]:

@@ -157,11 +157,12 @@ def _unpinned(
     pinned: Pinned, last_step: int, shown: Iterable[Mapping[str, str]]
 ) -> tuple[Attempt, ...]:
     """The makers of what `main` shows beyond the version, of tables that were reached before a run died,
-    or beside it: after a replay a number is there twice. Dropped, so that `main` leaves it."""
+    or beside it: after a replay a number is there twice, and a table that not every version writes to
+    can show a step of long ago. Dropped, so that `main` leaves it."""
     steps = {
         summary["lockstep.attempt"]: int(summary["lockstep.step"])
         for summary in shown
-        if "lockstep.attempt" in summary and int(summary["lockstep.step"]) >= last_step
+        if "lockstep.attempt" in summary
     }
     return tuple(
         Attempt(attempt, min(last_step + 1, step), step, pinned.attempt, AttemptState.DROPPED)
