@@ -211,6 +211,11 @@ def test_a_sink_that_moved_while_the_rollback_landed_says_so() -> None:
         ),
         (
             (RollBack(2, "a1"),),
+            BeginAttempt(attempt("r2", 6, 7, "a1")),
+            "steps 6 to 8 are replayed after a rollback, whole as they were; attempt r2 ends at 7",
+        ),
+        (
+            (RollBack(2, "a1"),),
             RecordInterval(interval(12, 1)),
             "steps 6 to 8 are pending with a division of their own",
         ),

@@ -304,7 +304,7 @@ class Record:
                 if at_once and landed.pending is not None:
                     self._in_effect(landed.pending.first_step)
             case UndoRollBack() if self.dropped:
-                self.line = [one for one in self.line if one[0] < self.dropped[0][0]] + self.dropped
+                self.line = [one for one in self.line if one[2] < self.dropped[0][2]] + self.dropped
                 self.dropped = []
         if landed.pending is None:
             self._in_effect(landed.next_step)

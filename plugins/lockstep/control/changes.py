@@ -153,9 +153,10 @@ class BeginAttempt:
     """Open the newest version for the pending interval.
 
     Refused unless the attempt is RUNNING under an id never used before, at the pending interval or its
-    first steps, and the newest version was made by attempt.base. Attempts that were RUNNING on
-    this interval become ABANDONED in the same change: the newest starter wins, and the others'
-    commits are refused. Twice is harmless while the attempt is as it began.
+    first steps (while a rollback is replayed, at all of them), and the newest version was made by
+    attempt.base. Attempts that were RUNNING on this interval become ABANDONED in the same change: the
+    newest starter wins, and the others' commits are refused. Twice is harmless while the attempt is
+    as it began.
     """
 
     attempt: Attempt

@@ -122,7 +122,8 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     """Run the pending interval, or its first `most_steps` steps, as a new attempt and commit it; None
     where nothing is pending.
 
-    Steps that were replayed after a rollback are compared with their output of before. Raises
+    Steps that are replayed after a rollback run whole as they did, and are compared with their output
+    of before. Raises
     AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
     version cannot be opened, the tables know more than the store, or a replay gives other rows.
     """
@@ -131,7 +132,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     if interval is None:
         progress("no interval is pending; nothing to run")
         return None
-    if most_steps is not None:
+    if most_steps is not None and not recorded.dropped:
         interval = interval.first(most_steps)
     require_recorded(recorded, parts.store, parts.state, parts.outboxes.values())
     base = recorded.version

@@ -281,6 +281,13 @@ def _begin_attempt(state: PipelineState, attempt: Attempt) -> PipelineState:
             f"is at {attempt.first_step} to {attempt.last_step}"
         ),
     )
+    require(
+        not state.dropped or attempt.last_step == pending.last_step,
+        lambda: (
+            f"steps {pending.first_step} to {pending.last_step} are replayed after a rollback, whole as "
+            f"they were; attempt {attempt.id} ends at {attempt.last_step}"
+        ),
+    )
     _check_base(state, attempt.base)
     return replace(state, attempts=(*given_up(state.attempts, AT_WORK), attempt))
 
