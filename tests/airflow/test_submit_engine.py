@@ -7,7 +7,8 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,15 @@ from lockstep.adapters.submit import (
     submit_by_subprocess,
 )
 from lockstep.control import codec
-from lockstep.control.job import IntervalResult, PublishJob, PublishResult, TableWrite
+from lockstep.control.job import (
+    IntervalResult,
+    Placement,
+    PublishJob,
+    PublishResult,
+    TableWrite,
+)
+from lockstep.control.layout.layouts import Layout, after
+from lockstep.control.layout.scaling import scaled
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord, EngineFailed, Refused, SourceChanged
 
@@ -128,6 +137,27 @@ def test_the_command_line_names_what_is_installed_here(tmp_path: Path) -> None:
         "-Dlog4j2.configurationFile=file:"
     )
     assert Path(log).is_file()
+
+
+def test_a_layout_asks_for_its_hosts_and_workers() -> None:
+    asked: list[Mapping[str, str]] = []
+
+    def launch(arguments: SubmitArguments, progress: Progress) -> str:
+        asked.append(arguments.conf)
+        return answering(None)(arguments, progress)
+
+    layout = after(Layout(), *scaled(Layout(), workers=5, hosts=2))
+    for placement in (None, Placement.of(layout)):
+        with pytest.raises(EngineFailed):
+            engine(launch).run(replace(job(), placement=placement), print)
+    plain, placed = asked
+    assert not [key for key in plain if "executor." in key or "dynamicAllocation" in key]
+    assert placed.items() - plain.items() == {
+        ("spark.dynamicAllocation.enabled", "false"),
+        ("spark.executor.instances", "2"),
+        ("spark.executor.cores", "3"),
+        ("spark.cores.max", "6"),
+    }
 
 
 @pytest.fixture

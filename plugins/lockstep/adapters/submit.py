@@ -31,6 +31,7 @@ from lockstep.control.job import (
     IntervalJob,
     IntervalResult,
     MergeJob,
+    Placement,
     PreviewJob,
     PublishJob,
     PublishResult,
@@ -76,8 +77,11 @@ Launch = Callable[[SubmitArguments, Progress], str]
 """Runs spark-submit to its end; answers with the last lines it wrote, for a failure's message."""
 
 
-def submit_arguments(job_file: Path, result_file: Path, jars: Sequence[str]) -> SubmitArguments:
-    """The arguments for one job, whoever launches it. Raises WrongUse where Spark is missing."""
+def submit_arguments(
+    job_file: Path, result_file: Path, jars: Sequence[str], placement: Placement | None = None
+) -> SubmitArguments:
+    """The arguments for one job, whoever launches it; with a placement it asks for an executor on each
+    host, with a core for each worker. Raises WrongUse where Spark is missing."""
     spark_home = _package("pyspark")
     here = str(Path(sys.executable).parent)
     return SubmitArguments(
@@ -85,6 +89,7 @@ def submit_arguments(job_file: Path, result_file: Path, jars: Sequence[str]) -> 
         arguments=("--job", str(job_file), "--result", str(result_file)),
         conf={
             **ENGINE,
+            **({} if placement is None else _resources(placement)),
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG_CONFIGURATION}",
         },
         jars=tuple(jars),
@@ -96,6 +101,19 @@ def submit_arguments(job_file: Path, result_file: Path, jars: Sequence[str]) -> 
             "PATH": os.pathsep.join((here, os.environ.get("PATH", os.defpath))),
         },
     )
+
+
+def _resources(placement: Placement) -> Mapping[str, str]:
+    """What a cluster manager is asked for, and may not take back; a `local` master has the cores that it
+    names. Hosts have equally many: where workers do not go into them evenly some have one more."""
+    cores = -(-placement.workers // placement.hosts)
+    return {
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.executor.instances": str(placement.hosts),
+        "spark.executor.cores": str(cores),
+        # For a standalone cluster, which knows no number of executors.
+        "spark.cores.max": str(cores * placement.hosts),
+    }
 
 
 def submit_by_subprocess(master: str) -> Launch:
@@ -184,7 +202,9 @@ class SubmitEngine:
             job_file.write_text(
                 json.dumps({"kind": type(job).__name__, "job": codec.encode(job)}), "utf-8"
             )
-            tail = self._launch(submit_arguments(job_file, result_file, self._jars()), progress)
+            placement = job.placement if isinstance(job, IntervalJob) else None
+            arguments = submit_arguments(job_file, result_file, self._jars(), placement)
+            tail = self._launch(arguments, progress)
             answer = _answer(job.pipeline, result_file, tail)
         if "error" in answer:
             raise _error(answer["error"])

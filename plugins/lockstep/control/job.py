@@ -65,10 +65,12 @@ class Rebuilding:
 
 @dataclass(frozen=True)
 class Placement:
-    """Who works on which keys: `owners` is the worker, 0 <= worker < `workers`, of each shard."""
+    """Who works on which keys, and where: `owners` is the worker of each shard, 0 <= worker < `workers`,
+    and these run on `hosts` hosts, as evenly spread as can be."""
 
     workers: int
     owners: tuple[int, ...]
+    hosts: int = 1
 
     @staticmethod
     def of(layout: Layout) -> Placement | None:
@@ -76,7 +78,8 @@ class Placement:
         places = {worker: place for place, worker in enumerate(sorted(layout.hosts))}
         if not places:
             return None
-        return Placement(len(places), tuple(places[owner] for owner in layout.owners))
+        owners = tuple(places[owner] for owner in layout.owners)
+        return Placement(len(places), owners, len(set(layout.hosts.values())))
 
 
 @dataclass(frozen=True)
