@@ -106,6 +106,15 @@ class SqlStore:
             next_step="run the command again",
         )
 
+    @contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[Connection]:
+        """A transaction for modules whose tables stand beside the store's; Unreachable from here too.
+
+        It is committed at the end of the body; an error that comes with the commit may mean either.
+        """
+        with self._connected(writes=writes) as connection, connection.begin():
+            yield connection
+
     def _try(self, pipeline: str, change: Change) -> Outcome | None:
         """Read, decide, compare and set; None where somebody else was faster."""
         with self._reading() as connection:
@@ -181,7 +190,7 @@ class SqlStore:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         """A connection whose transaction sees one snapshot."""
-        with self._connected(writes=False) as connection, connection.begin():
+        with self.transaction(writes=False) as connection:
             yield connection
 
     @contextmanager
