@@ -29,7 +29,8 @@ class Sequencer:
     The order is by time, then proposer, then the proposer's own order. A process that is no worker (an
     operator's command line) proposes through a worker, always the same one: `proposer` is its own
     name, and it calls `push` and `send` only. A worker that died and came again is given again what it
-    was given since it last advanced; what it had pushed and not sent, it pushes again.
+    was given since it last advanced, with what is of the same time; what it had pushed and not sent, it
+    pushes again.
     """
 
     def __init__(
