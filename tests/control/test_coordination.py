@@ -6,6 +6,7 @@ that dies there loses all that it has in memory, before or after the call was he
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from lockstep.control.coordination.progress import (
 )
 from lockstep.control.coordination.sequencer import Sequencer
 from lockstep.errors import AttemptLost, WrongUse
+
+IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
+EXAMPLES = 10_000 if IS_LARGE else 150
 
 WORKERS = ("a", "b", "c")
 ROUNDS = 4
@@ -102,7 +106,7 @@ def run(lives: Mapping[str, Callable[[], None]], random: Random) -> None:
     raise AssertionError(f"still running after {MOST_TURNS} turns: {sorted(running)}")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(SEEDS)
 def test_nobody_leaves_a_round_before_all_have_arrived_and_then_all_leave(seed: int) -> None:
     carrier = WatchedCarrier()
@@ -207,7 +211,7 @@ class Sequence:
         return {f"{name}{place}" for name, count in counts.items() for place in range(count)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(SEEDS)
 def test_all_are_given_all_elements_once_in_one_order(seed: int) -> None:
     random = Random(seed)
