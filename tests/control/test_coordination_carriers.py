@@ -19,7 +19,7 @@ import pytest
 from control_builders import store_url
 from coordination_life import ROUNDS, life
 
-from lockstep.adapters.coordination import METADATA, SqlCarrier
+from lockstep.adapters.coordination import SqlCarrier
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.coordination.barrier import Barrier
 from lockstep.control.coordination.memory import MemoryCarrier
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 FORK = multiprocessing.get_context("fork")
 
 Told = Mapping[str, dict[str, Any]]
-
-
-def opened(folder: Path) -> SqlStore:
-    store = SqlStore(store_url(folder))
-    with store.transaction(writes=True) as connection:
-        METADATA.create_all(connection)
-    return store
 
 
 def sql_carrier(folder: Path, group: str) -> Carrier:
@@ -58,12 +51,11 @@ def memory_in_threads(workers: Collection[str]) -> Told:
 
 
 def sql_in_threads(workers: Collection[str], folder: Path) -> Told:
-    store = opened(folder)
+    store = SqlStore(store_url(folder))
     return in_threads(workers, lambda group: SqlCarrier(store, "p", group))
 
 
 def sql_in_processes(workers: Collection[str], folder: Path) -> Told:
-    opened(folder)
     answers = FORK.Queue()
 
     def one(name: str) -> None:
@@ -152,7 +144,6 @@ def rounds_in_a_file(folder: Path, name: str, workers: Collection[str], rounds: 
 
 def test_processes_that_are_killed_and_come_again_go_on_in_their_rounds(tmp_path: Path) -> None:
     workers, rounds, kills = ["a", "b", "c"], 40, 12
-    opened(tmp_path)
 
     def start(name: str) -> Any:
         child = FORK.Process(target=rounds_in_a_file, args=(tmp_path, name, workers, rounds))
@@ -181,7 +172,7 @@ def test_processes_that_are_killed_and_come_again_go_on_in_their_rounds(tmp_path
 
 
 def test_a_group_is_a_row_a_worker_and_goes_when_it_is_over(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    store = SqlStore(store_url(tmp_path))
     order, other = SqlCarrier(store, "p", "order"), SqlCarrier(store, "p", "other")
     other.publish("a", Notice(1))
     sequencer = Sequencer(order, "a", ["a"])
@@ -200,7 +191,7 @@ def test_a_group_is_a_row_a_worker_and_goes_when_it_is_over(tmp_path: Path) -> N
 
 
 def test_a_refused_element_leaves_the_row_as_it_was(tmp_path: Path) -> None:
-    carrier = SqlCarrier(opened(tmp_path), "p", "order")
+    carrier = SqlCarrier(SqlStore(store_url(tmp_path)), "p", "order")
     carrier.publish("a", Notice(1, "a", {0: "x"}))
     before = carrier.read()
     with pytest.raises(WrongUse, match="place 0 of proposer a holds another element"):

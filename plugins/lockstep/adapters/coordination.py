@@ -9,36 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from sqlalchemy import Column, MetaData, Table, Text, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lockstep.adapters.sql_store import SqlStore
+from lockstep.adapters.sql_tables import coordination
 from lockstep.control.coordination.progress import Notice, Progress, decoded, encoded
 
-__all__ = ["METADATA", "SqlCarrier"]
+__all__ = ["SqlCarrier"]
 
 REST_SECONDS = 0.01
 """How late a waiting worker may hear of what others have told."""
-
-METADATA = MetaData()
-
-_PROGRESS = Table(
-    "coordination",
-    METADATA,
-    Column("pipeline", Text, primary_key=True),
-    Column("group_name", Text, primary_key=True),
-    Column("worker", Text, primary_key=True),
-    Column("progress", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
 
 
 class SqlCarrier:
     """One group in the control store's database, for processes on any host that reach it.
 
-    A row a worker, which is written by that worker (and by who proposes through it): no two workers
-    ever wait for each other's write. A row holds no more than what is not settled, and `forget` takes
-    the rows of a group that is over. Every method raises Unreachable where the database does not answer.
+    A row a worker, which is written by that worker and by who proposes through it: no row is contended.
+    It holds little more than what is not settled, and `forget` takes the rows of a group that is over.
+    Every method raises Unreachable where the database does not answer.
     """
 
     def __init__(
@@ -46,7 +35,7 @@ class SqlCarrier:
     ) -> None:
         self._store, self._rest_seconds = store, rest_seconds
         self._key = {"pipeline": pipeline, "group_name": group}
-        table = _PROGRESS.c
+        table = coordination.c
         self._is_group = (table.pipeline == pipeline) & (table.group_name == group)
 
     def publish(self, worker: str, notice: Notice) -> Progress:
@@ -57,7 +46,7 @@ class SqlCarrier:
             return self._write(worker, notice)
 
     def read(self) -> Mapping[str, Progress]:
-        asked = select(_PROGRESS.c.worker, _PROGRESS.c.progress).where(self._is_group)
+        asked = select(coordination.c.worker, coordination.c.progress).where(self._is_group)
         with self._store.transaction(writes=False) as connection:
             return {row.worker: decoded(row.progress) for row in connection.execute(asked)}
 
@@ -69,18 +58,18 @@ class SqlCarrier:
     def forget(self) -> None:
         """Delete what all workers of the group have told: nobody may be at work in it."""
         with self._store.transaction(writes=True) as connection:
-            connection.execute(delete(_PROGRESS).where(self._is_group))
+            connection.execute(delete(coordination).where(self._is_group))
 
     def _write(self, worker: str, notice: Notice) -> Progress:
-        its_row = self._is_group & (_PROGRESS.c.worker == worker)
-        asked = select(_PROGRESS.c.progress).where(its_row).with_for_update()
+        its_row = self._is_group & (coordination.c.worker == worker)
+        asked = select(coordination.c.progress).where(its_row).with_for_update()
         with self._store.transaction(writes=True) as connection:
             found = connection.execute(asked).scalar()
             before = Progress() if found is None else decoded(found)
             after = before.after(notice)
             told = {"progress": encoded(after)}
             if found is None:
-                connection.execute(insert(_PROGRESS).values(**self._key, worker=worker, **told))
+                connection.execute(insert(coordination).values(**self._key, worker=worker, **told))
             elif after != before:
-                connection.execute(update(_PROGRESS).where(its_row).values(**told))
+                connection.execute(update(coordination).where(its_row).values(**told))
         return after

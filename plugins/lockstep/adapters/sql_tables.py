@@ -14,6 +14,7 @@ __all__ = [
     "HEAD",
     "METADATA",
     "attempts",
+    "coordination",
     "divisions",
     "dropped_version_tables",
     "dropped_versions",
@@ -26,7 +27,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0005"
+HEAD = "0006"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -153,4 +154,13 @@ layouts = _table(
     _key("epoch", BigInteger),
     _number("from_step", nullable=True),
     _text("layout"),
+)
+
+coordination = _table(
+    "coordination",
+    _key("pipeline"),
+    _key("group_name"),
+    _key("worker"),
+    # JSON of control.coordination: each row is written by its worker alone.
+    _text("progress"),
 )
