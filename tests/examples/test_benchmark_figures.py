@@ -49,3 +49,13 @@ def test_the_tpch_table_is_that_of_the_saved_figures() -> None:
     result = tpch_report.load(FOLDER / "tpch.json")
     assert tpch_report.table(result).rstrip() in readme()
     assert all(one["equal"] for queries in result.values() for one in queries.values())
+
+
+def test_the_table_of_the_barrier_is_that_of_the_saved_run() -> None:
+    result = saved("barrier.json")
+    ways = [way for way in result if way != "cpus"]
+    assert len(ways) == 4
+    for way in ways:
+        for workers, one in result[way].items():
+            figures = f"{one['rounds']} | {one['median_ms']:,.2f} | {one['p99_ms']:,.2f}"
+            assert f"| {way} | {workers} | {figures} |" in readme()
