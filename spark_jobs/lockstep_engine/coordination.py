@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
@@ -108,7 +107,7 @@ class _Hub:
         key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=tasks, authkey=key)
         self.invitation = json.dumps([self._listener.address[1], key.hex()])
-        self._carriers: dict[str, MemoryCarrier] = defaultdict(MemoryCarrier)
+        self._carriers: dict[str, MemoryCarrier] = {}
         self._doors = [Thread(target=self._serve, daemon=True) for _ in range(tasks)]
         for door in self._doors:
             door.start()
@@ -135,7 +134,8 @@ class _Hub:
         self, question: tuple[Any, ...], shown: dict[str, Mapping[str, Progress]]
     ) -> object:
         group, *about = question
-        carrier = self._carriers[group]
+        # In one operation: two tasks may be the first of a group.
+        carrier = self._carriers.setdefault(group, MemoryCarrier())
         match about:
             case ["publish", worker, notice]:
                 try:

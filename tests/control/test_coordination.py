@@ -318,6 +318,14 @@ def test_elements_wait_for_the_slowest_and_come_by_time_then_proposer() -> None:
         ]
 
 
+def test_of_a_worker_that_is_not_of_the_group_nothing_is_given() -> None:
+    carrier = MemoryCarrier()
+    carrier.publish("stranger", Notice(0, "stranger", {0: "its frontier holds nobody up"}))
+    alone = Sequencer(carrier, "a", ["a"])
+    alone.advance(5)
+    assert alone.next() is None
+
+
 def test_a_command_through_a_worker_takes_effect_at_its_next_step() -> None:
     carrier = MemoryCarrier()
     run_ = Sequencer(carrier, "run", ["run"])

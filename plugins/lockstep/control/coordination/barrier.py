@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from lockstep.control.coordination.progress import Carrier, Notice, check_member, complete_before
+from lockstep.control.coordination.progress import (
+    Carrier,
+    Notice,
+    Progress,
+    check_member,
+    complete_before,
+)
 
 __all__ = ["Barrier"]
 
@@ -26,7 +32,7 @@ class Barrier:
     def __init__(self, carrier: Carrier, worker: str, workers: Collection[str]) -> None:
         self._workers = check_member(worker, workers)
         self._carrier, self._worker = carrier, worker
-        self._arrived = self._recorded_round()
+        self._arrived = carrier.read().get(worker, Progress()).frontier
         self._left = max(self._arrived - 1, 0)
 
     @property
@@ -54,7 +60,3 @@ class Barrier:
                 self._carrier.rest(known)
         self._left = wanted
         return wanted
-
-    def _recorded_round(self) -> int:
-        recorded = self._carrier.read().get(self._worker)
-        return recorded.frontier if recorded else 0

@@ -111,8 +111,8 @@ class Sequencer:
         self._ready.extend(
             sorted(
                 proposal
-                for progress in known.values()
-                for proposal in progress.proposals
+                for worker in self._workers
+                for proposal in known.get(worker, Progress()).proposals
                 if self._complete_before <= proposal.time < complete
             )
         )
