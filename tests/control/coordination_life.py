@@ -54,7 +54,13 @@ def life(
     barrier = Barrier(carrier_of("rounds"), worker, workers)
     sequencer = Sequencer(carrier_of("order"), worker, workers)
     work = OtherWork(carrier_of("work"), worker)
-    random, seen = Random(worker), Seen()
+    random, seen, deadline = Random(worker), Seen(), time.monotonic() + PATIENCE_SECONDS
+
+    def other_work() -> bool:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        return number == ROUNDS and work.piece()
+
     for number in range(1, ROUNDS + 1):
         time.sleep(random.uniform(0, 0.01))
         sequencer.push(f"{worker} in {number}")
@@ -62,20 +68,20 @@ def life(
         if number == ROUNDS and worker == min(workers):
             until(lambda: work.of_others(workers))
         seen.arrived.append(time.monotonic_ns())
-        barrier.wait(work.piece if number == ROUNDS else lambda: False)
+        barrier.wait(other_work)
         seen.left.append(time.monotonic_ns())
         # All have advanced to this round: what was proposed before it is complete.
-        seen.given += [[one.time, one.element] for one in iter(sequencer.next, None)]
+        is_over(sequencer, seen)
         assert len(seen.given) == (number - 1) * len(workers)
     sequencer.close()
-    until(lambda: take_one(sequencer, seen) or sequencer.is_over)
+    until(lambda: is_over(sequencer, seen))
     return vars(seen)
 
 
-def take_one(sequencer: Sequencer, seen: Seen) -> bool:
-    while one := sequencer.next():
-        seen.given.append([one.time, one.element])
-    return False
+def is_over(sequencer: Sequencer, seen: Seen) -> bool:
+    """Take what is there, and say whether that was all."""
+    seen.given += [[one.time, one.element] for one in iter(sequencer.next, None)]
+    return sequencer.is_over
 
 
 def until(happened: Callable[[], bool]) -> None:

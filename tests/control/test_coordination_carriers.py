@@ -61,7 +61,7 @@ def sql_in_processes(workers: Collection[str], folder: Path) -> Told:
     def one(name: str) -> None:
         answers.put((name, life(name, workers, partial(sql_carrier, folder))))
 
-    children = [FORK.Process(target=one, args=(name,)) for name in workers]
+    children = [FORK.Process(target=one, args=(name,), daemon=True) for name in workers]
     for child in children:
         child.start()
     told = dict(answers.get(timeout=100) for _ in children)
@@ -146,7 +146,8 @@ def test_processes_that_are_killed_and_come_again_go_on_in_their_rounds(tmp_path
     workers, rounds, kills = ["a", "b", "c"], 40, 12
 
     def start(name: str) -> Any:
-        child = FORK.Process(target=rounds_in_a_file, args=(tmp_path, name, workers, rounds))
+        about = (tmp_path, name, workers, rounds)
+        child = FORK.Process(target=rounds_in_a_file, args=about, daemon=True)
         child.start()
         return child
 
