@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import layouts
 import tpch_report
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -59,3 +60,14 @@ def test_the_table_of_the_barrier_is_that_of_the_saved_run() -> None:
         for workers, one in result[way].items():
             figures = f"{one['rounds']} | {one['median_ms']:,.2f} | {one['p99_ms']:,.2f}"
             assert f"| {way} | {workers} | {figures} |" in readme()
+
+
+def test_the_table_of_layouts_is_that_of_the_saved_figures() -> None:
+    result = saved("layouts.json")
+    assert layouts.table(result).rstrip() in readme()
+    for name, most in (("dynamic", 1.10), ("fixed", 1.07)):
+        steps = result[name]
+        assert len(steps) == layouts.MOST_WORKERS
+        # Keys do not lie evenly: a thousandth of them more or less, of the shards none.
+        assert all(abs(one["moved"] - one["least"]) < 0.002 for one in steps)
+        assert round(max(one["most_loaded"] for one in steps), 2) == most
