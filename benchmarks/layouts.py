@@ -8,6 +8,10 @@ sharding (1/10), for 1,024 fixed shards, and for a worker chosen by `hash % W`, 
 DBSP. The least that any layout can move is what the new worker has to own: its part of the shards. A
 row of a trace moves as its key does, and rows of one trace have about one size, so that shares of keys
 are shares of rows and of bytes. Nothing here depends on the machine.
+
+Then every host of a pipeline is replaced, as a rolling upgrade does: by a host that joins and another
+that leaves after it, or by one change of layout for each (seed 000, "Rolling upgrade"). Counted are
+the keys that get to another host, over all of it, in parts of all keys.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.control.layout.layouts import Join, Layout, Reshard, after
+from lockstep.control.layout.layouts import Join, Layout, Leave, Reshard, after
 from lockstep.control.layout.sharding import Dynamic, Fixed, Sharding
 
 KEYS = 1_000_000
@@ -87,6 +91,43 @@ def modulo(keys: Any, workers: int) -> float:
     return float(np.mean(keys % np.uint64(workers) != keys % np.uint64(workers + 1)))
 
 
+def upgraded(hosts: int, keys: Any, *, at_once: bool) -> float:
+    """How often all keys get to another host while each of so many, with two workers, is replaced."""
+    there = {worker: f"host-{worker // 2}" for worker in range(2 * hosts)}
+    layout = after(Layout(), Join(there))
+    moved = 0.0
+    for number in range(hosts):
+        old = frozenset({2 * number, 2 * number + 1})
+        new = Join({worker + 2 * hosts: f"host-{number + hosts}" for worker in old})
+        for changes in ((new, Leave(old)),) if at_once else ((new,), (Leave(old),)):
+            later = after(layout, *changes)
+            moved += float(np.mean(on_hosts(layout, keys) != on_hosts(later, keys)))
+            layout = later
+    return moved
+
+
+def on_hosts(layout: Layout, keys: Any) -> Any:
+    """The host of each key, by its number."""
+    numbers = np.full(max(layout.hosts) + 1, -1)
+    for worker, host in layout.hosts.items():
+        numbers[worker] = int(host.removeprefix("host-"))
+    return numbers[owners(layout, keys)]
+
+
+def upgrade_table(result: Mapping[str, Any]) -> str:
+    """For people."""
+    lines = [
+        "| hosts | scaled out and in | one change a host | ratio |",
+        "|---|---|---|---|",
+        *(
+            f"| {one['hosts']} | {one['scaled']:.2f} | {one['changed']:.2f} | "
+            f"{one['scaled'] / one['changed']:.2f} |"
+            for one in result["upgrades"]
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def table(result: Mapping[str, Any]) -> str:
     """For people."""
     lines = [
@@ -108,8 +149,17 @@ def main() -> None:
     result: dict[str, Any] = {"keys": KEYS}
     result |= {name: moves(grown(sharding), keys) for name, sharding in SHARDINGS.items()}
     result["modulo"] = [modulo(keys, workers) for workers in range(1, MOST_WORKERS + 1)]
+    result["upgrades"] = [
+        {
+            "hosts": hosts,
+            "scaled": upgraded(hosts, keys, at_once=False),
+            "changed": upgraded(hosts, keys, at_once=True),
+        }
+        for hosts in (2, 3, 4, 8, 16)
+    ]
     RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(table(result))
+    print(upgrade_table(result))
 
 
 if __name__ == "__main__":

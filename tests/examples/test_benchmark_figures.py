@@ -65,6 +65,7 @@ def test_the_table_of_the_barrier_is_that_of_the_saved_run() -> None:
 def test_the_table_of_layouts_is_that_of_the_saved_figures() -> None:
     result = saved("layouts.json")
     assert layouts.table(result).rstrip() in readme()
+    assert layouts.upgrade_table(result).rstrip() in readme()
     for name, most in (("dynamic", 1.10), ("fixed", 1.07)):
         steps = result[name]
         assert len(steps) == layouts.MOST_WORKERS

@@ -36,7 +36,7 @@ def in_shards(
     """
     by = columns_of(keys)
     workers = context.placement.workers
-    cuts = max(context.partitions // workers, -(-context.records // (ROWS_PER_SHARD * workers)))
+    cuts = max(1, -(-context.records // (ROWS_PER_SHARD * workers)))
     shard = _owner(by, context) * cuts + _cut(by, cuts)
     # By its number, not by the number's hash: that would put two shards into one partition, and none
     # into another. What follows by `_shard` needs no exchange any more.
