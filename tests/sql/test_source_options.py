@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sql_builders import SPEC, files
 
+from lockstep.control.growth import Growth
 from lockstep.errors import ProjectError
 from lockstep.sql.circuit import Project, SourceTable, TraceKind
 from lockstep.sql.explain import explain
@@ -220,6 +221,27 @@ def test_each_column_is_read_from_one_place() -> None:
             "STRUCT<b: INT>",
         ),
         ("a INT", ", key 'a'", "'key' that is not supported with 'format' = 'json'", "sub", "key"),
+        (
+            "a INT, b INT",
+            ", format 'upsert', key 'a', partition_growth 'all'",
+            "'partition_growth' that can't be read",
+            "'multiple' (a topic grows to a multiple of its partitions) or 'any'",
+            "all",
+        ),
+        (
+            "a INT",
+            ", format 'debezium', partition_growth 'any'",
+            "'partition_growth' that can't be read",
+            "an option 'key' beside it",
+            "any",
+        ),
+        (
+            "a INT",
+            ", partition_growth 'any'",
+            "'partition_growth' that is not supported with 'format' = 'json'",
+            "subscribe",
+            "partition_growth",
+        ),
     ],
 )
 def test_refused(columns: str, options: str, message: str, expected: str, found: str) -> None:
@@ -282,8 +304,20 @@ def test_what_decodes_records_names_the_trace() -> None:
 
     plain = names("")
     assert names(", on_error 'fail', missing_columns 'null', kafka.x 'y'") == plain
+    keyed = names(", format 'upsert', key 'a'")
+    assert names(", format 'upsert', key 'a', partition_growth 'any'") == keyed != plain
     assert names(", metadata 'offset AS b'") != plain
     assert names(", fields 'a = c'") != plain
+
+
+def test_what_a_topic_may_grow_to_is_said_by_its_source() -> None:
+    def kind(options: str) -> Growth:
+        return Growth.of(source("a INT, b INT", options))
+
+    assert kind("") is kind(", format 'debezium'") is Growth.FREE
+    assert kind(", format 'debezium', key 'a'") is Growth.MULTIPLE
+    assert kind(", format 'upsert', key 'a', partition_growth 'MULTIPLE'") is Growth.MULTIPLE
+    assert kind(", format 'upsert', key 'a', partition_growth 'any'") is Growth.ANY
 
 
 def test_a_schema_from_a_file_of_the_project(tmp_path: Path) -> None:

@@ -147,6 +147,16 @@ def test_the_spec_has_sparks_fields() -> None:
             "configuration: {lockstep.on_error: drop}",
             "spark-pipeline.yml:4:1: the configuration of 'lockstep.on_error' can't be read",
         ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
+            "configuration: {lockstep.partition_grouping: by partition}",
+            "spark-pipeline.yml:4:1: the configuration of 'lockstep.partition_grouping' can't be read",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
+            "configuration: {lockstep.partition_mapper: modulus}",
+            "spark-pipeline.yml:4:1: the configuration of 'lockstep.partition_mapper' can't be read",
+        ),
     ],
 )
 def test_a_wrong_spec(spec: str, message: str) -> None:

@@ -17,6 +17,8 @@ from lockstep.sql.plans.nodes import Node, Scan, Temporal, Upsert, Watermark
 __all__ = [
     "MADE_SUFFIX",
     "ON_ERROR",
+    "PARTITION_GROUPING",
+    "PARTITION_MAPPER",
     "PUBLISH",
     "PYTHON_SUFFIX",
     "Circuit",
@@ -44,6 +46,13 @@ ON_ERROR = "lockstep.on_error"
 
 PUBLISH = "lockstep.publish"
 """The setting that says when the steps of an interval are published: `interval` or `step`."""
+
+PARTITION_MAPPER = "lockstep.partition_mapper"
+"""The setting that names the function which says of a new partition where its keys were: `modulo`, or
+`package.module:function`."""
+
+PARTITION_GROUPING = "lockstep.partition_grouping"
+"""The setting that says which partitions are read together: `partition`, `source-partition`, `all`."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Any
 import yaml
 
 from lockstep.errors import Position, ProjectError
-from lockstep.sql.circuit import MADE_SUFFIX, ON_ERROR, PUBLISH, PYTHON_SUFFIX, ProjectFiles
+from lockstep.sql.circuit import (
+    MADE_SUFFIX,
+    ON_ERROR,
+    PARTITION_GROUPING,
+    PARTITION_MAPPER,
+    PUBLISH,
+    PYTHON_SUFFIX,
+    ProjectFiles,
+)
 from lockstep.sql.names import closest
 
 __all__ = [
@@ -152,6 +161,7 @@ OWN_SETTINGS = frozenset(
         *("lockstep.interval", "lockstep.cron", "lockstep.step", "lockstep.steps_per_interval"),
         *("lockstep.rows_per_step", "lockstep.rows_per_interval", "lockstep.retain_versions"),
         *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR, PUBLISH),
+        *(PARTITION_MAPPER, PARTITION_GROUPING),
     )
 )
 _CHOICES = {
@@ -163,7 +173,13 @@ _CHOICES = {
         "interval": "all steps of an interval at its end",
         "step": "one after another",
     },
+    PARTITION_GROUPING: {
+        "partition": "the same number of all topics by one task",
+        "source-partition": "each by a task of its own",
+        "all": "all by one task",
+    },
 }
+_MAPPER = re.compile(r"modulo|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
@@ -199,6 +215,14 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
         if found is not None and found not in meanings:
             expected = " or ".join(f"{choice} ({means})" for choice, means in meanings.items())
             raise _wrong(f"the configuration of {key!r} can't be read", expected, found, line=line)
+    mapper = configuration.get(PARTITION_MAPPER, "modulo")
+    if not _MAPPER.fullmatch(mapper):
+        raise _wrong(
+            f"the configuration of {PARTITION_MAPPER!r} can't be read",
+            "modulo (hash(key) % count, as Kafka's producers do it) or package.module:function",
+            mapper,
+            line=line,
+        )
     return configuration
 
 

@@ -41,7 +41,10 @@ _WORD = r"(?:\w+|`(?:[^`]|``)+`)"
 _METADATA_ITEM = re.compile(rf"(\w+)(?:\s+as\s+({_WORD}))?", re.IGNORECASE)
 _FIELD_ITEM = re.compile(rf"({_WORD})\s*=\s*({_WORD}(?:\.{_WORD})*)")
 _ELSEWHERE = frozenset(
-    {"subscribe", "format", "missing_columns", "on_error", "startingoffsets", "schema.registry.url"}
+    {
+        *("subscribe", "format", "missing_columns", "on_error", "startingoffsets"),
+        *("schema.registry.url", "partition_growth"),
+    }
 )
 
 

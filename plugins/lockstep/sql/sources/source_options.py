@@ -38,6 +38,10 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
         "error": "a record without a declared column is bad",
         "null": "nullable columns may be absent",
     },
+    "partition_growth": {
+        "multiple": "a topic grows to a multiple of its partitions",
+        "any": "to any number, and who sends to it sees to the order of a key's records",
+    },
 }
 
 
@@ -212,6 +216,12 @@ def _check_key(source: SourceTable) -> None:
                 found=column.type,
                 next_step="declare it as an ARRAY<STRUCT<...>>, or leave it out",
             )
+    if "partition_growth" in source.options and not keys:
+        raise wrong(
+            source,
+            "partition_growth",
+            "an option 'key' beside it: without one no order counts, and a topic may grow as it likes",
+        )
     if kind == "debezium" and metadata and not keys:
         raise wrong(
             source,
@@ -354,7 +364,7 @@ _FORMATS: Mapping[str, _Format] = {
     "raw": _Format((), _check_raw),
 }
 _KINDS: Mapping[str, tuple[str, ...]] = {
-    "upsert": ("key", "key.format", "value.format", "key.avro.schema"),
-    "debezium": ("key",),
+    "upsert": ("key", "key.format", "value.format", "key.avro.schema", "partition_growth"),
+    "debezium": ("key", "partition_growth"),
 }
 """Formats that say what records mean, and take the values in another; with options of their own."""
