@@ -15,7 +15,7 @@ from lockstep.control.job import IntervalJob, Placement, ViewDifference
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
-from lockstep.runtime import engine_of, load_files, require_broker, tables_of
+from lockstep.runtime import engine_of, growth_rules, load_files, require_broker, tables_of
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
@@ -98,12 +98,13 @@ def deploy(
     """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
 
     Where it needs other state than the newest version holds, the next interval makes that, and
-    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known,
-    Refused where it was not approved.
+    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known or
+    the partition mapper is none, Refused where it was not approved.
     """
     proposal = propose(folder, settings)
     name = proposal.project.name
     require_broker(name, proposal.files, settings)
+    growth_rules(proposal.project)
     if proposal.rebuild is not None and approves is not None and not approves(proposal):
         raise Refused(
             f"pipeline {name} was not deployed: the change was not approved",

@@ -28,7 +28,7 @@ from lockstep.ids import (
     late_table,
     outbox_table,
 )
-from lockstep.runtime import load_files, recorded, tables_of
+from lockstep.runtime import growth_rules, load_files, recorded, tables_of
 from lockstep.sql.circuit import Circuit, Project, SinkTable
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
@@ -60,7 +60,7 @@ def _findings(state: PipelineState, project: Project, settings: Settings) -> Ite
     sources = ProjectSources(project, catalog)
     try:
         for source in project.sources:
-            yield _source(state, source.name, sources)
+            yield _source(state, source.name, sources, project)
     finally:
         sources.close()
 
@@ -98,14 +98,15 @@ def _read_markers(sink: SinkTable, incarnation: str) -> Mapping[int, Marker]:
     return read_markers(address, range(partition_count(address)))
 
 
-def _source(state: PipelineState, name: str, sources: ProjectSources) -> Finding:
-    """Whether what was read last can be gone on from."""
+def _source(state: PipelineState, name: str, sources: ProjectSources, project: Project) -> Finding:
+    """Whether what was read last can be gone on from, and what has been added can be followed."""
     position = next((one for one in state.positions if one.source == name), None)
     try:
         bounds = sources.bounds(name)
         if isinstance(bounds, TopicBounds):
             if isinstance(position, TopicSlice):
                 check_continues(position, bounds)
+                growth_rules(project).growing(state, {name: bounds})
             what = f"topic {bounds.topic} holds what comes next"
         else:
             if isinstance(position, TableSlice):

@@ -20,9 +20,12 @@ from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
 from lockstep.control.backfill import Piece, plan_backfill, replay
 from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
+from lockstep.control.growth import GrowthRules
 from lockstep.control.job import CatalogSettings, CompareResult
+from lockstep.control.layout.partitions import Grouping
+from lockstep.control.layout.readers import Reader, readers
 from lockstep.control.maintenance import maintain
-from lockstep.control.model import Division, PipelineState, RunState
+from lockstep.control.model import Division, PipelineState, RunState, TopicSlice
 from lockstep.control.planning import plan
 from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.publishing import publish
@@ -37,7 +40,13 @@ from lockstep.control.reports import Backfilled, Committed, Maintained, Planned,
 from lockstep.control.steps import StepLimits
 from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import Retry, WrongUse
-from lockstep.sql.circuit import Circuit, Project, ProjectFiles
+from lockstep.sql.circuit import (
+    PARTITION_GROUPING,
+    PARTITION_MAPPER,
+    Circuit,
+    Project,
+    ProjectFiles,
+)
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
 
@@ -49,6 +58,7 @@ __all__ = [
     "deployed",
     "desire",
     "engine_of",
+    "growth_rules",
     "load_files",
     "load_project",
     "open_pipeline",
@@ -198,7 +208,16 @@ class Pipeline:
             reached=self._reached,
             reads_time=self.circuit.reads_time,
             needs_divisions=self.circuit.needs_divisions,
+            growth=growth_rules(project),
         )
+
+
+def growth_rules(project: Project) -> GrowthRules:
+    """What the topics of a project may grow to. Raises WrongUse where it names a mapper that is none."""
+    from lockstep.adapters.partition_mapper import mapper_named
+
+    named = project.configuration.get(PARTITION_MAPPER, "modulo")
+    return GrowthRules.of(project.sources, mapper_named(named))
 
 
 def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
@@ -275,6 +294,18 @@ def deployed(settings: Settings) -> tuple[str, ...]:
 def recorded(name: str, settings: Settings) -> PipelineState:
     """What is recorded of a pipeline, read without parsing its SQL. Raises NotDeployed."""
     return SqlStore(settings.store_url).read(name)
+
+
+def partition_readers(name: str, settings: Settings, epoch: int) -> tuple[Reader, ...]:
+    """Which task and worker reads each recorded source partition under a layout that there is. No broker
+    is asked. Raises NotDeployed; WrongUse where the mapper is none."""
+    state = recorded(name, settings)
+    if not any(isinstance(position, TopicSlice) for position in state.positions):
+        return ()
+    project = parse_project(state.files, settings.variables())
+    grouping = Grouping(project.configuration.get(PARTITION_GROUPING, "partition"))
+    tasks = growth_rules(project).tasks(state, grouping)
+    return readers(tasks, [record.layout for record in state.layouts[: epoch + 1]])
 
 
 def desire(

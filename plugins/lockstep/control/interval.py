@@ -8,7 +8,7 @@ it does next follows from that alone. Nothing here trusts a time-out, a task ord
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -23,6 +23,7 @@ from lockstep.control.changes import (
     Rejected,
     Unknown,
 )
+from lockstep.control.growth import GrowthRules, grown_meanwhile
 from lockstep.control.history import rebuilding, without_forgotten
 from lockstep.control.job import (
     CatalogSettings,
@@ -93,7 +94,7 @@ class Parts:
     `source_names` are the project's sources, `reads_time` says that a view changes as time goes on,
     `needs_divisions` that a view's rows depend on which step a record was in,
     `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
-    `reached` is told each point that a stage gets to.
+    `reached` is told each point that a stage gets to, `growth` says what topics may grow to.
     """
 
     pipeline: str
@@ -113,6 +114,7 @@ class Parts:
     reached: Callable[[Point], None] = lambda _: None
     reads_time: bool = False
     needs_divisions: bool = False
+    growth: GrowthRules = field(default_factory=GrowthRules)
 
 
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────
@@ -190,16 +192,18 @@ def append(
     parts: Parts, began: PipelineState, job: IntervalJob, progress: Progress
 ) -> IntervalResult:
     """Have the engine do it. Raises StateDiverged where the version cannot be opened, SourceChanged
-    where a topic was made anew."""
+    where a topic was made anew. A topic that grows meanwhile is told."""
     reads_past = job.rebuilding is not None
-    _check_topics(parts, job.interval, reads_past=reads_past)
+    before = _check_topics(parts, job.interval, reads_past=reads_past)
     try:
         result = parts.engine.run(job, progress)
     except LockstepError as error:
         _require_at_work(parts, job.attempt, error)
         opening.require(began, job.base_version, opening.examine(parts.state, began.versions))
         raise
-    _check_topics(parts, job.interval, reads_past=reads_past)
+    after = _check_topics(parts, job.interval, reads_past=reads_past)
+    for line in grown_meanwhile(parts.growth, began, job.interval, before, after):
+        progress(line)
     return result
 
 
@@ -217,17 +221,22 @@ def _require_at_work(parts: Parts, attempt_id: str, error: LockstepError) -> Non
     ) from error
 
 
-def _check_topics(parts: Parts, interval: Interval, *, reads_past: bool) -> None:
+def _check_topics(
+    parts: Parts, interval: Interval, *, reads_past: bool
+) -> Mapping[str, TopicBounds]:
     """A topic that is made anew while it is read, or before, has other records at the same offsets: its
-    id is looked at before and after."""
+    id is looked at before and after. What was found, by source."""
     read: dict[str, TopicSlice] = {}
     for division in interval.divisions:
         for slice_ in division.slices:
             if isinstance(slice_, TopicSlice) and (slice_.records or reads_past):
                 read.setdefault(slice_.source, slice_)
+    topics: dict[str, TopicBounds] = {}
     for source, found in zip(read, in_parallel(parts.sources.bounds, read), strict=True):
         assert isinstance(found, TopicBounds), "a topic's slice is of a topic"
         steps.check_readable(read[source], found)
+        topics[source] = found
+    return topics
 
 
 def _time_before(parts: Parts, interval: Interval) -> datetime | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from lockstep.control import steps
 from lockstep.control.changes import RecordInterval
+from lockstep.control.growth import Growing
 from lockstep.control.history import standing_interval
 from lockstep.control.interval import Parts, Point, record
 from lockstep.control.model import PipelineState, RunStatus
@@ -23,8 +24,9 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     A pending interval is given back as it is. After a deploy of other queries comes one step without
     input, in which their state is made. `until` None, or not in the past, means up to the last
     stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
-    came in that is no step, unless the project reads the time of its steps. Raises
-    SourceChanged, Unreachable.
+    came in that is no step, unless the project reads the time of its steps. After an interval that
+    takes up the new partitions of a topic comes one that reads them (`growth`). Raises SourceChanged,
+    WrongUse, Unreachable.
     """
     recorded = parts.store.read(parts.pipeline)
     if recorded.pending is not None:
@@ -53,14 +55,16 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
         # the same time. Mostly there are none.
         assert recorded.last_time is not None, "is_rest says so"
         times, takes_all_there_is = (recorded.last_time,), False
-    divided = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
-    if recorded.stop_at is not None:
-        divided = steps.up_to(divided, recorded.stop_at)
+    divided, growing = _divide(parts, recorded, times, last_is_stable=takes_all_there_is)
     interval = divided.interval
     for note in divided.notes:
         progress(note)
     counts_time = (until is not None or parts.reads_time) and not is_rest
-    if interval is None or (interval.is_empty and recorded.next_step > 0 and not counts_time):
+    if interval is None or (
+        interval.is_empty
+        and recorded.next_step > 0
+        and not (counts_time or growing.is_taken_up(interval))
+    ):
         progress(
             f"recorded already: all up to {recorded.last_time} in steps 0..{recorded.next_step - 1}, "
             f"version {recorded.version.number}; nothing to do"
@@ -70,17 +74,20 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     landed = record(parts, RecordInterval(interval))
     parts.reached(Point.PLAN_RECORDED)
     assert landed.pending is not None, "RecordInterval leaves a pending interval"
+    for note in growing.notes(interval):
+        progress(note)
     progress(f"{landed.pending.text} recorded: {landed.pending.records:,} records")
     return Planned(landed.pending, divided.behind)
 
 
 def _divide(
     parts: Parts, recorded: PipelineState, times: tuple[datetime, ...], *, last_is_stable: bool
-) -> steps.Divided:
+) -> tuple[steps.Divided, Growing]:
     """Look up the offsets at the step times. The topic's id is read before and after: a topic made
     anew in between would give offsets of another topic. A table's history is one reading."""
     bounds = parts.sources.bounds
     before = dict(zip(parts.source_names, in_parallel(bounds, parts.source_names), strict=True))
+    growing = parts.growth.growing(recorded, before)
     topics = {name: found for name, found in before.items() if isinstance(found, TopicBounds)}
     offsets = dict(
         zip(
@@ -97,13 +104,16 @@ def _divide(
                 found=again.topic_id if isinstance(again, TopicBounds) else again.table,
                 next_step="plan again once the topic stays",
             )
-    return steps.divide(
+    divided = steps.divide(
         recorded.positions,
-        before,
+        growing.bounds(before),
         times,
-        offsets,
+        growing.offsets(offsets),
         recorded.next_step,
         parts.limits,
         last_is_stable=last_is_stable,
         start_at_latest=parts.sources.start_at_latest,
     )
+    if recorded.stop_at is not None:
+        divided = steps.up_to(divided, recorded.stop_at)
+    return growing.taken_up(divided), growing

@@ -14,7 +14,15 @@ from enum import Enum
 
 from lockstep.control.preconditions import Precondition
 
-__all__ = ["Grouping", "Mapper", "TaskAssignment", "by_modulo", "grouped"]
+__all__ = [
+    "Grouping",
+    "Mapper",
+    "TaskAssignment",
+    "by_modulo",
+    "grouped",
+    "next_multiple",
+    "parents_of",
+]
 
 Mapper = Callable[[int, int, int], int]
 """SEP-5's SystemStreamPartitionMapper: (partition, count now, count at first) -> the partition that had
@@ -28,11 +36,11 @@ def by_modulo(partition: int, _count: int, first_count: int) -> int:
 
 class Grouping(Enum):
     """Which partitions are read together: the same number of all sources, so that equal keys of two
-    topics meet; each for itself; or all."""
+    topics meet; each for itself; or all. The values are those of `lockstep.partition_grouping`."""
 
-    BY_PARTITION = "by partition"
-    BY_SOURCE_PARTITION = "by source partition"
-    ALL_IN_ONE = "all in one"
+    BY_PARTITION = "partition"
+    BY_SOURCE_PARTITION = "source-partition"
+    ALL_IN_ONE = "all"
 
     def task(self, source: str, partition: int) -> str:
         """The name of the task that a partition has from the beginning."""
@@ -84,11 +92,22 @@ def grouped(
         before = recorded.tasks.get(source, ())
         first = recorded.first_counts.get(source, count)
         _check_growth(source, len(before) or count, count)
-        parents = [_parent(mapper, source, partition, count, first) for partition in range(count)]
+        parents = parents_of(source, count, first, mapper)
         at_first = before[:first] or tuple(grouping.task(source, one) for one in range(first))
         tasks[source] = tuple(at_first[parent] for parent in parents)
         firsts[source] = first
     return TaskAssignment(tasks, firsts)
+
+
+def parents_of(source: str, count: int, first: int, mapper: Mapper) -> tuple[int, ...]:
+    """The parent of each partition of a topic that has `count` of them, and had `first`. Raises
+    Precondition where the mapper says what cannot be."""
+    return tuple(_parent(mapper, source, partition, count, first) for partition in range(count))
+
+
+def next_multiple(count: int, of: int) -> int:
+    """The least multiple that is no less."""
+    return of * -(-count // of)
 
 
 def _check_growth(source: str, before: int, count: int) -> None:
@@ -97,13 +116,13 @@ def _check_growth(source: str, before: int, count: int) -> None:
     if count % before:
         raise Precondition(
             f"source {source} had {before} partitions, and has {count}, which is no multiple: keys have "
-            f"changed between partitions. Make it {before * -(-count // before)}, or read a new topic"
+            f"changed between partitions. Make it {next_multiple(count, before)}, or read a new topic"
         )
 
 
 def _parent(mapper: Mapper, source: str, partition: int, count: int, first: int) -> int:
     parent = mapper(partition, count, first)
-    if not 0 <= parent < first or (partition < first and parent != partition):
+    if parent not in range(first) or (partition < first and parent != partition):
         raise Precondition(
             f"source {source}: the mapper gives partition {partition} of {count} the parent {parent}; "
             f"there were {first} at first, each its own parent"
