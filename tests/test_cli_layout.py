@@ -13,11 +13,37 @@ import pytest
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.cli.main import main
-from lockstep.control.changes import BeginAttempt, CommitVersion, Landed, RecordInterval
-from lockstep.control.model import AttemptState, Version
+from lockstep.control.changes import (
+    BeginAttempt,
+    CommitVersion,
+    Deploy,
+    Landed,
+    RecordInterval,
+)
+from lockstep.control.model import AttemptState, Division, Interval, Version
+from lockstep.sql.circuit import ProjectFiles
 
 sys.path.insert(0, str(Path(__file__).parent / "control"))
-from control_builders import attempt, deploy, interval
+from control_builders import SINKS, at, attempt, interval, slice_of
+
+SPEC = """
+name: p
+storage: unused
+libraries: [{glob: {include: sql/**}}]
+configuration: {lockstep.partition_grouping: %s}
+"""
+SQL = """
+CREATE TABLE s (id INT, a INT) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = 'b', subscribe = 'topic_s', 'format' = 'upsert', 'key' = 'id');
+CREATE TABLE r (a INT) USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', subscribe = 'topic_r');
+CREATE MATERIALIZED VIEW v AS SELECT a FROM s;
+"""
+
+
+def deploy(grouping: str = "partition") -> Deploy:
+    files = ProjectFiles(SPEC % grouping, (("sql/a.sql", SQL),), "/projects/p")
+    return Deploy(files, "i1", SINKS, ("r", "s"))
+
 
 Capture = pytest.CaptureFixture[str]
 
@@ -117,6 +143,42 @@ def test_now_does_not_wait(store: SqlStore, capsys: Capture) -> None:
     shown = result(capsys, "scale", "p", "--workers", "2", "--now")
     assert (shown["layout"]["epoch"], shown["layout"]["from_step"]) == (1, 0)
     assert store.read("p").attempts[0].state is AttemptState.ABANDONED
+
+
+def test_who_reads_which_partition_is_shown_as_it_is_recorded(
+    store: SqlStore, capsys: Capture
+) -> None:
+    """Of s, which began with two partitions, and r, whose number is no multiple of what it was."""
+    first = slice_of("r", (0, 0, 1), (1, 0, 1)), slice_of("s", (0, 0, 1), (1, 0, 1))
+    grown = (
+        slice_of("r", (0, 1, 1), (1, 1, 1), (2, 0, 4)),
+        slice_of("s", (0, 1, 1), (1, 1, 1), (2, 0, 0), (3, 0, 0)),
+    )
+    steps = Interval((Division(0, at(0), first), Division(1, at(1), grown)))
+    assert isinstance(store.apply("p", RecordInterval(steps)), Landed)
+    assert text(capsys, "layout", "show", "p").splitlines() == [
+        "layout 0, from step 0: no workers are named, as many tasks work as Spark has",
+        "",
+        "source  partition  task         worker",
+        "r               0  partition 0  -",
+        "r               1  partition 1  -",
+        "r               2  partition 0  -",
+        "s               0  partition 0  -",
+        "s               1  partition 1  -",
+        "s               2  partition 0  -",
+        "s               3  partition 1  -",
+    ]
+    run("scale", "p", "--workers", "2", "--now")
+    capsys.readouterr()
+    shown = result(capsys, "layout", "show", "p")["partitions"]
+    assert [(one["source"], one["partition"], one["worker"]) for one in shown] == [
+        *(("r", 0, 0), ("r", 1, 1), ("r", 2, 0)),
+        *(("s", 0, 0), ("s", 1, 1), ("s", 2, 0), ("s", 3, 1)),
+    ]
+    assert isinstance(store.apply("p", deploy("source-partition")), Landed)
+    shown = result(capsys, "layout", "show", "p")["partitions"]
+    assert [one["task"] for one in shown] == ["r 0", "r 1", "r 0", "s 0", "s 1", "s 0", "s 1"]
+    assert {one["task"]: one["worker"] for one in shown} == {"r 0": 0, "s 0": 0, "r 1": 1, "s 1": 1}
 
 
 @pytest.mark.usefixtures("store")

@@ -16,6 +16,7 @@ from lockstep.cli.output import command, show, table
 from lockstep.control.layout import layouts
 from lockstep.control.layout.drawing import strips, svg
 from lockstep.control.layout.layouts import Layout, Moved, difference
+from lockstep.control.layout.readers import Reader
 from lockstep.control.layout.records import LayoutRecord, in_effect
 from lockstep.control.layout.scaling import scaled
 from lockstep.control.layout.sharding import Dynamic, Fixed, Sharding
@@ -73,12 +74,18 @@ def scale(
 @click.option("--epoch", type=click.IntRange(0), help="Default: the one that intervals run under.")
 @click.option("--svg", "drawing", metavar="FILE", help="Write it as a picture, too.")
 def show_layout(pipeline: str, epoch: int | None, drawing: str | None) -> None:
-    """Show a layout: each worker, its host, and its part of the hash space."""
+    """Show a layout: each worker, its host, and its part of the hash space; and which worker reads
+    which partition of the topics, as far as steps have."""
+    from lockstep import runtime
+
     name, records = _records(pipeline)
     layout = in_effect(records) if epoch is None else _of_epoch(name, records, epoch).layout
     if drawing:
         Path(drawing).write_text(svg(layout, _title(records[layout.epoch])), "utf-8")
-    show(_shown(records[layout.epoch]), lambda: _text(records[layout.epoch]))
+    record = records[layout.epoch]
+    found = runtime.partition_readers(name, Settings.load(), layout.epoch)
+    shown = ShownReaders(**vars(_shown(record)), partitions=found)
+    show(shown, lambda: "\n".join((_text(record), *_readers_text(found))))
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
@@ -165,6 +172,13 @@ class ShownLayout:
 
 
 @dataclass(frozen=True)
+class ShownReaders(ShownLayout):
+    """The same, and who reads which partition."""
+
+    partitions: tuple[Reader, ...]
+
+
+@dataclass(frozen=True)
 class Changed:
     """A layout, and what it moved."""
 
@@ -245,6 +259,13 @@ def _text(record: LayoutRecord) -> str:
         for worker in sorted(layout.hosts)
     ]
     return f"{_title(record)}\n{table(('worker', 'host', 'shards', 'of the hash space'), rows)}"
+
+
+def _readers_text(found: Sequence[Reader]) -> Sequence[str]:
+    if not found:
+        return ()
+    rows = [(one.source, one.partition, one.task, one.worker) for one in found]
+    return ("", table(("source", "partition", "task", "worker"), rows))
 
 
 def _moved_text(moved: Moved) -> str:
