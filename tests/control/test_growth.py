@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from control_builders import slice_of
@@ -10,15 +11,17 @@ from growing_topics import Growers, GrowingTopic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.control import interval as stages
 from lockstep.control.changes import Landed, SetDesired
 from lockstep.control.growth import Growth, GrowthRules, grown_meanwhile
+from lockstep.control.job import IntervalResult
 from lockstep.control.layout.partitions import Grouping
-from lockstep.control.model import Division, Interval, RunState
+from lockstep.control.model import Attempt, Division, Interval, RunState
 from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.control.steps import StepLimits
 from lockstep.errors import SourceChanged, WrongUse
 
-KEYS = tuple(range(16))
+KEYS = tuple(range(18))
 MULTIPLE = {"s": Growth.MULTIPLE}
 
 
@@ -44,7 +47,7 @@ def test_new_partitions_are_named_where_the_old_ones_end_and_read_in_the_next_in
     planned = made.plan()
     assert planned.interval is not None
     assert planned.interval.divisions[-1].slices == (
-        slice_of("s", (0, 8, 20), (1, 8, 20), (2, 0, 0), (3, 0, 0)),
+        slice_of("s", (0, 9, 23), (1, 9, 23), (2, 0, 0), (3, 0, 0)),
     )
     assert planned.behind
     assert made.said[-2] == (
@@ -119,6 +122,18 @@ def test_a_chain_that_was_not_seen_is_read_in_the_order_of_its_links() -> None:
     made.check_order("s")
     assert [step for key, _, step in made.steps("s") if key == 7] == [0, 1, 2, 3]
     assert made.advance() == []
+
+
+def test_where_a_stage_ends_is_none_of_the_numbers_that_there_were() -> None:
+    """3, 9, 18: partitions up to 6 are a stage, and key 16 was in 7 before it was in 16."""
+    made = growers(3)
+    topic = made.topics["s"]
+    for count in (9, 18):
+        topic.grow(count)
+        topic.send(KEYS * 2, 2)
+    made.second = 10
+    assert [made.advance() for _ in range(4)] == [[[6]], [[9]], [[18]], [[18]]]
+    made.check_order("s")
 
 
 def test_a_chain_that_is_seen_keeps_the_first_count() -> None:
@@ -237,6 +252,7 @@ def test_a_topic_that_lost_partitions_is_refused() -> None:
 
 def test_an_exempt_source_grows_to_any_number_and_what_was_before_comes_first() -> None:
     made = growers(4, Growth.ANY)
+    made.mapper = by_halves
     made.topics["s"].grow(6)
     made.topics["s"].send(KEYS, 2)
     made.second = 10
@@ -411,3 +427,29 @@ def test_what_the_next_plan_refuses_is_told_in_its_words() -> None:
         "topic topic_s has grown from 4 to 6 partitions while steps 3..3 ran; the next plan refuses it: "
         f"{error.message}; expected: {error.expected}; found: {error.found}; next: {error.next_step}"
     )
+
+
+@pytest.mark.parametrize(("count", "said"), [(4, "the next interval takes"), (3, "refuses it")])
+def test_a_run_tells_what_it_sees_and_ends_as_it_was_divided(count: int, said: str) -> None:
+    made = growers(2)
+    made.topics["s"].send(KEYS, 2)
+    made.second = 10
+    interval = made.plan().interval
+    assert interval is not None
+    begun = Attempt("b", interval.first_step, interval.last_step, made.state.version.attempt)
+
+    class GrownUnder:
+        def run(self, *_: object) -> IntervalResult:
+            made.topics["s"].grow(count)
+            return IntervalResult({}, (), {})
+
+    engine: Any = GrownUnder()
+    parts = replace(made.parts, engine=engine)
+    job = stages.interval_job(parts, made.state, begun, made.state.version, interval)
+    made.said.clear()
+    stages.append(parts, made.state, job, made.said.append)
+    [line] = made.said
+    assert line.startswith(
+        f"topic topic_s has grown from 2 to {count} partitions while steps 1..1 ran"
+    )
+    assert said in line

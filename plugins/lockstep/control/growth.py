@@ -77,12 +77,16 @@ class _Grown:
     def has_records(self) -> bool:
         return any(partition.last_stable > partition.first for partition in self.new)
 
-    def next_stage(self) -> _Grown:
-        """Up to the least number of partitions that it may have had in between, and with records: each
-        such number ends a stage, and what has been in partitions q < p was in q while there were at
-        most p. So no two partitions of a stage have had the same key."""
-        for count in range(2 * self.known, self.count, self.known):
-            stage = replace(self, new=self.new[: count - self.known])
+    def next_stage(self, first: int) -> _Grown:
+        """Up to the least number of partitions that it may have had in between, and with records.
+
+        Each multiple of `first`, how many there were at first, that divides how many there are now may
+        have been one. What came to partition p was in some q < p while there were q + 1 to p of them:
+        so no two partitions of a stage have had the same key. What is `known` may end a stage itself,
+        and be none of the numbers that there were.
+        """
+        for count in range(first, self.count, first):
+            stage = replace(self, new=self.new[: max(0, count - self.known)])
             if self.count % count == 0 and stage.has_records:
                 return stage
         return self
@@ -204,7 +208,8 @@ class GrowthRules:
         for grown in found:
             match self._kind(grown.source):
                 case Growth.MULTIPLE:
-                    ordered[grown.source] = grown.next_stage()
+                    first = state.first_counts.get(grown.source, grown.known)
+                    ordered[grown.source] = grown.next_stage(first)
                 case Growth.ANY:
                     ordered[grown.source] = grown
         return Growing(ordered, tuple(one for one in found if one.source not in ordered))
