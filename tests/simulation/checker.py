@@ -107,6 +107,22 @@ class Checker:
                 found.append(Finding("lost", f"{place}", f"offsets {reached[place]} to {end}"))
         return found
 
+    def grown(self, source: str, new: int, ends: Mapping[int, int]) -> list[Finding]:
+        """Of a partition that came when the others were at `ends`: all up to there is in earlier steps
+        than what came into it. Of what came before the source was first read nothing is known."""
+        first = next((ranges for ranges in self._steps if source in {one[0] for one in ranges}), ())
+        if new in {partition for of, partition, *_ in first if of == source}:
+            return []
+        found, has_begun = [], False
+        for step, ranges in enumerate(self._steps):
+            read = {p: (start, end) for of, p, start, end in ranges if of == source and end > start}
+            has_begun = has_begun or new in read
+            for partition, (start, end) in read.items():
+                if has_begun and start < ends.get(partition, 0):
+                    where = f"step {step}, {source} {partition}"
+                    found.append(Finding("out of order", where, f"offsets {start} to {end}"))
+        return found
+
     def view(self, where: str, step: int, rows: Iterable[Row]) -> list[Finding]:
         """The view's rows, of which it says that they are those after a step."""
         if not -1 <= step <= self.last_step:

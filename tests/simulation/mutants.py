@@ -33,7 +33,7 @@ from sim_store import SimulatedStore
 from sim_world import Rates
 from simulate import Result, simulate
 
-from lockstep.control import interval, maintenance, planning, transitions
+from lockstep.control import growth, interval, maintenance, planning, transitions
 from lockstep.control.changes import Change, Landed, Outcome, Rejected, SwapSnapshots, Unknown
 from lockstep.ids import MAIN
 from lockstep_engine.sinks import kafka_plan, view_publish
@@ -430,6 +430,13 @@ MUTANTS = (
         ),
         rates=OFTEN_FORGOTTEN,
         seed=2,
+    ),
+    Mutant(
+        "new_partitions_at_once",
+        "7",
+        "a keyed topic's new partitions wait for what was written before",
+        replaced(growth.GrowthRules, "growing", lambda *_: growth.Growing()),
+        rates=replace(Rates(), new_partition_per_start=0.5),
     ),
     Mutant(
         "shards_change_in_mid_publish",

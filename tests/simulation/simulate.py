@@ -52,6 +52,7 @@ from lockstep.control.changes import (
     SwapSnapshots,
     UndoRollBack,
 )
+from lockstep.control.growth import Growth, GrowthRules
 from lockstep.control.job import CatalogSettings
 from lockstep.control.layout.scaling import scaled
 from lockstep.control.layout.sharding import Fixed
@@ -76,6 +77,8 @@ SINKS = (SinkState(VIEW, VIEW, "iceberg"), SinkState(TOPIC_SINK, VIEW, "kafka"))
 TOPIC_PARTITIONS = 3
 QUIET_ROUNDS = 60
 SCALINGS_PER_START = 0.4
+ORDERED, MOST_ORDERED = "payments", 8
+"""The topic of which the order of a key's records counts, and how many partitions it gets at most."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Simulation:
         self._scales = Random(f"layouts {seed}") if scales else None
         self.lease_of_runs = draw.choice((0.0, 0.5, 1.0))
         self.findings: list[Finding] = []
+        self._grown: list[tuple[str, int, dict[int, int]]] = []
         self.errors: dict[str, int] = {}
         self.versions = 0
         self._checker = self._new_checker()
@@ -150,6 +154,7 @@ class Simulation:
             variables={},
             catalog=CatalogSettings("lake", "db", {}, {}),
             new_id=world.new_id,
+            growth=GrowthRules({ORDERED: Growth.MULTIPLE}),
         )
 
     # ── a run ───────────────────────────────────────────────────────────────────────────────────
@@ -226,7 +231,7 @@ class Simulation:
         if world.chance("other_shards_per_start"):
             self._deploy(world.random.randint(1, TOPIC_PARTITIONS))
         if world.chance("new_partition_per_start"):
-            world.random.choice(list(self.topics.values())).partitions.append(SourcePartition())
+            self._grow(world.random.choice(list(self.topics)))
         if world.chance("pause_per_start"):
             self.store.send(PIPELINE, SetDesired(world.random.choice(list(RunState))))
         if world.chance("user_compaction_per_start"):
@@ -246,6 +251,17 @@ class Simulation:
             change = ChangeLayout(newest.epoch, changes, at_once)
             self.store.send(PIPELINE, change)
             self.world.note(f"the operator: {change}")
+
+    def _grow(self, name: str) -> None:
+        """By one partition; where order counts to twice as many, which some records then came before."""
+        topic = self.topics[name]
+        if name != ORDERED:
+            topic.partitions.append(SourcePartition())
+        elif len(topic.partitions) <= MOST_ORDERED / 2:
+            ends = {n: partition.last_stable for n, partition in enumerate(topic.partitions)}
+            topic.partitions += [SourcePartition() for _ in ends]
+            new = range(len(ends), 2 * len(ends))
+            self._grown += [(topic_id(name, topic.made), partition, ends) for partition in new]
 
     def _roll_back(self) -> None:
         """To any version that is kept and pinned, which the empty one is not; or a rollback is taken
@@ -491,6 +507,8 @@ class Simulation:
         last = checker.last_step
         found = [] if self._is_done() else [Finding("stuck", "the end", _where(state))]
         found += checker.input_read(self._ends())
+        for source, partition, ends in self._grown:
+            found += checker.grown(source, partition, ends)
         for version in state.versions[-1:] if state.versions[-1].number else ():
             found += self._version_judged(version)
         for version in state.versions[:-1]:
