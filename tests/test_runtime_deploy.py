@@ -128,3 +128,15 @@ def test_a_project_that_names_its_broker_needs_no_setting(
     tmp_path: Path, settings: Settings
 ) -> None:
     assert deploying.deploy(str(tmp_path), replace(settings, kafka="")).name == "shop"
+
+
+def test_a_mapper_that_cannot_be_imported_is_not_deployed(
+    tmp_path: Path, settings: Settings
+) -> None:
+    files = runtime.recorded("shop", settings).files
+    folder = write(tmp_path, "")
+    named = "configuration: {lockstep.partition_mapper: 'nowhere_of_ours:f'}\n"
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC + named, encoding="utf-8")
+    with pytest.raises(WrongUse, match="names no mapper: nowhere_of_ours:f"):
+        deploying.deploy(folder, settings)
+    assert runtime.recorded("shop", settings).files == files

@@ -22,6 +22,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.deploying import deploy
+from lockstep.doctor import diagnose
 from lockstep.errors import SourceChanged
 from lockstep.runtime import Pipeline, receipt, recorded
 
@@ -171,6 +172,8 @@ def test_the_last_price_stays_the_last_while_the_topic_grows(prices: Prices) -> 
         prices.advance()
     assert "make it 8 partitions" in refused.value.next_step
     assert recorded(prices.name, prices.settings).next_step == steps
+    doctored = [str(finding) for finding in diagnose(prices.name, prices.settings)]
+    assert any("from 4 to 6 partitions, which is no multiple" in one for one in doctored), doctored
     prices.grow(8)
     prices.send(*QUIET)
     prices.advance()
