@@ -175,6 +175,8 @@ def test_who_reads_which_partition_is_shown_as_it_is_recorded(
         *(("r", 0, 0), ("r", 1, 1), ("r", 2, 0)),
         *(("s", 0, 0), ("s", 1, 1), ("s", 2, 0), ("s", 3, 1)),
     ]
+    before = result(capsys, "layout", "show", "p", "--epoch", "0")["partitions"]
+    assert {one["worker"] for one in before} == {None}
     assert isinstance(store.apply("p", deploy("source-partition")), Landed)
     shown = result(capsys, "layout", "show", "p")["partitions"]
     assert [one["task"] for one in shown] == ["r 0", "r 1", "r 0", "s 0", "s 1", "s 0", "s 1"]

@@ -36,9 +36,10 @@ def test_under_a_layout_without_workers_nobody_is_named() -> None:
 
 
 def test_neighbours_go_to_one_worker() -> None:
-    assignment = grouped(NONE, {"a": 6}, Grouping.BY_SOURCE_PARTITION)
+    """By number, not by name: 2 is beside 3, not beside 20."""
+    assignment = grouped(NONE, {"a": 24}, Grouping.BY_SOURCE_PARTITION)
     found = readers(assignment, [after(Layout(), workers(4, 7))])
-    assert [one.worker for one in found] == [4, 4, 4, 7, 7, 7]
+    assert [one.worker for one in found] == [4] * 12 + [7] * 12
 
 
 @given(
