@@ -93,7 +93,8 @@ def fewer_shards_under_a_publish(life: Life) -> None:
     life.advance(2)
     life.produce()
     life.go(life._plan_all, life._run)
-    life.publish_half_way()
+    # Soon: once a shard is done, the other publish has to end what this one began.
+    life.publish_half_way(turns=5)
     life.is_judged_later = True
     life.fall_asleep(MINUTE)
     life.deploy(1)
