@@ -135,6 +135,25 @@ def test_an_append_that_was_executed_twice_shows(lake: Lake) -> None:
     assert lake.state.appended("t", "attempt_a", None) == ("one", "one")
 
 
+def test_records_after_a_step_are_those_of_later_appends(lake: Lake) -> None:
+    lake.make("t")
+    lake.append("t", [1, 2], "main", "w", step="3")
+    lake.append("t", [3], "main", "w", step="5")
+    head = lake.append("t", [], "main", "w", step="8")
+    found = [lake.state.records_after("t", head, step) for step in (-1, 2, 3, 4, 5, 8)]
+    assert found == [3, 3, 1, 1, 0, 0]
+
+
+def test_where_appends_have_expired_all_records_may_be_later(lake: Lake) -> None:
+    """Their rows are still there: to say that there are none would lose them."""
+    lake.make("t")
+    first = lake.append("t", [1, 2], "main", "w", step="3")
+    second = lake.append("t", [3], "main", "w", step="5")
+    head = lake.append("t", [], "main", "w", step="8")
+    lake.table("t").maintenance.expire_snapshots().by_ids([first, second]).commit()
+    assert [lake.state.records_after("t", head, step) for step in (3, 8)] == [3, 0]
+
+
 def test_appended_refuses_what_no_attempt_wrote(lake: Lake) -> None:
     lake.make("t")
     lake.state.open_branch("t", "nameless", None)

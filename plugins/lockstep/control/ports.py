@@ -175,8 +175,9 @@ class State(Protocol):
         ...
 
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
-        """How many rows the snapshot and its ancestors added for later steps than `step`, by their
-        summaries. Raises StateDiverged where an append does not say up to which step it goes."""
+        """How many rows at most the snapshot and its ancestors added for later steps than `step`, by
+        their summaries: all of the table's where ancestors that would tell have expired. Raises
+        StateDiverged where an append does not say up to which step it goes."""
         ...
 
     def append_rows(
