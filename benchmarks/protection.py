@@ -63,7 +63,7 @@ from lockstep_engine.deltas import STEP, WEIGHT, merge_steps, quoted
 from lockstep_engine.sinks.iceberg import VIEW_PROPERTIES, ViewPublished
 from lockstep_engine.sinks.kafka import KafkaPublished, Publishing
 from lockstep_engine.sinks.kafka_link import partition_count
-from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, messages
+from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, dealt, messages
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.view_rows import as_copies
 from lockstep_engine.tables import ensure_table, overwrite, read_at, table_name
@@ -174,7 +174,8 @@ def _publish_kafka(
     address = sink_address(sink, incarnation)
     partitions = partition_count(address)
     new = changes.where(f"{STEP} >= {first_step} AND {STEP} <= {last_step}")
-    written = messages(new, sink, incarnation, 1, partitions, about.step_times)
+    placed = messages(new, sink, incarnation, about.step_times)
+    written = dealt(placed, 1, partitions)
     rows = written.sort(*MESSAGE_ORDER).toArrow().to_pylist()
     producer = Producer({**address.connection, **PRODUCER_SETTINGS})
     for row in rows:

@@ -115,7 +115,12 @@ def _publish_one(
         _changes(read_at(spark, job.catalog, outbox.table, snapshot), outbox),
         target.first_step,
         target.last_step,
-        Publishing(job.divisions, target.was_intended, progress=progress),
+        Publishing(
+            job.divisions,
+            target.was_intended,
+            pending=state.records_after(outbox.table, snapshot, target.first_step - 1),
+            progress=progress,
+        ),
     )
 
 

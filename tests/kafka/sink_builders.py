@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_builders import committed_records, interval
 
 from lockstep.control.model import Division
 from lockstep.sql.circuit import SinkTable
+from lockstep_engine.sinks import kafka
+from lockstep_engine.sinks.kafka import KafkaPublished, Publishing
+from lockstep_engine.sinks.kafka_link import SinkClient
 from lockstep_engine.sinks.kafka_opening import OpenedSink, SinkOpening, sink_address
 
 if TYPE_CHECKING:
@@ -42,7 +46,8 @@ def divided(steps: int) -> tuple[Division, ...]:
 
 def opened(out: SinkTable, incarnation: str, published: int = -1) -> OpenedSink:
     opening = SinkOpening(out, published, published + 1, False, lambda _: None)
-    return opening.open(sink_address(out, incarnation))
+    with SinkClient(sink_address(out, incarnation)) as client:
+        return opening.open(client)
 
 
 def expected(changes: DataFrame, last_step: int) -> Counter[tuple[int, ...]]:
@@ -57,3 +62,18 @@ def found(bootstrap: str, topic: str) -> Counter[tuple[int, ...]]:
         step = int(dict(record.headers)["lockstep-step"])
         rows[(value["Step"], value["n"], value["_weight"], step)] += 1
     return rows
+
+
+def publish_kafka(
+    spark: SparkSession,
+    sink: SinkTable,
+    incarnation: str,
+    changes: DataFrame,
+    first_step: int,
+    last_step: int,
+    publishing: Publishing | None = None,
+) -> KafkaPublished:
+    """As a publish of the pipeline does it, which knows how many rows there are at most."""
+    pending = changes.where(f"_step >= {first_step}").count()
+    about = replace(publishing or Publishing(), pending=pending)
+    return kafka.publish_kafka(spark, sink, incarnation, changes, first_step, last_step, about)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka_builders import new_topic, open_transaction, send, sink
-from sink_builders import DiedError, expected, found, outbox
+from sink_builders import DiedError, expected, found, outbox, publish_kafka
 
 from lockstep.errors import Retry, StateDiverged
 from lockstep_engine.sinks import kafka_tail
-from lockstep_engine.sinks.kafka import Publishing, publish_kafka
+from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import SinkAddress, read_markers
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.kafka_plan import Marker

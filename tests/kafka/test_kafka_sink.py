@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from kafka_builders import T0, committed_records, new_topic, sink
-from sink_builders import ROWS, DiedError, divided, expected, found, opened, outbox
+from sink_builders import ROWS, DiedError, divided, expected, found, opened, outbox, publish_kafka
 
 from lockstep.adapters.embedded.ports import free_ports
 from lockstep.errors import StateDiverged, Unreachable, WrongUse
 from lockstep_engine.sinks import kafka as kafka_sink
 from lockstep_engine.sinks import kafka_link
-from lockstep_engine.sinks.kafka import Publishing, publish_kafka
+from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import TransactionLink, read_markers
-from lockstep_engine.sinks.kafka_messages import messages
-from lockstep_engine.sinks.kafka_opening import fence, sink_address
+from lockstep_engine.sinks.kafka_messages import dealt, messages
+from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message, ShardWork
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def test_a_task_that_fails_leaves_no_part_of_another(
     changes = outbox(spark, 2, rows=60_000)
     good = changes.where("_step = 0")
     plan = opened(out, incarnation).plan
-    written = messages(good, out, incarnation, 2, 2, {})
-    counts = kafka_sink._counts(written, out)
+    written = dealt(messages(good, out, incarnation, {}), 2, 2)
+    counts = kafka_sink._counts(written)
     works = {s: ShardWork(s, 2, plan.after[s], 0, {0: counts[s][0].count}) for s in range(2)}
     # Shard 1 breaks in the middle of its rows, while shard 0 is slow and in the middle of its own.
     broken = written.selectExpr(
@@ -134,7 +134,7 @@ def test_inputs_cut_short_commit_nothing(
     address = sink_address(out, incarnation)
     changes = outbox(spark, 1)
     plan = opened(out, incarnation).plan
-    written = messages(changes, out, incarnation, 1, 1, {})
+    written = dealt(messages(changes, out, incarnation, {}), 1, 1)
     works = {0: ShardWork(0, 1, plan.after[0], 0, {0: ROWS})}
     with pytest.raises(Exception, match="expected 300 rows, saw 200 and then the end"):
         kafka_sink._send_by_tasks(address, works, written.limit(200), 1000)
@@ -157,7 +157,7 @@ def test_a_zombie_is_fenced(spark: SparkSession, broker: Any, incarnation: str) 
         zombie.commit(Marker(1, 1))
     zombie.close()
     assert found(broker.bootstrap, topic) == expected(changes, 1)
-    assert fence(address, [0]) == {0: Marker(1, 1)}
+    assert read_markers(address, [0]) == {0: Marker(1, 1)}
 
 
 def test_a_publish_that_is_taken_over_reads_again(
@@ -165,14 +165,14 @@ def test_a_publish_that_is_taken_over_reads_again(
 ) -> None:
     topic = new_topic(broker.bootstrap)
     out, changes = sink(broker.bootstrap, topic), outbox(spark, 2)
-    counted, others = kafka_sink._counts, iter([True])
+    check, others = kafka_sink._check_keys, iter([True])
 
-    def counts_while_another_publishes(*arguments: Any) -> Any:
+    def check_while_another_publishes(*arguments: Any) -> None:
         if next(others, False):
             publish_kafka(spark, out, incarnation, changes, 0, 1)
-        return counted(*arguments)
+        check(*arguments)
 
-    monkeypatch.setattr(kafka_sink, "_counts", counts_while_another_publishes)
+    monkeypatch.setattr(kafka_sink, "_check_keys", check_while_another_publishes)
     assert publish_kafka(spark, out, incarnation, changes, 0, 1) == (1, 0)
     assert found(broker.bootstrap, topic) == expected(changes, 1)
 
@@ -252,6 +252,18 @@ def test_debezium_without_a_key_has_a_message_a_copy(
     assert len({r.partition for r in records}) == 1
 
 
+def test_a_row_that_is_too_many_messages_is_not_fetched(
+    spark: SparkSession, broker: Any, incarnation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_sink, "ROWS_FROM_DRIVER", 4)
+    monkeypatch.delattr(kafka_sink, "FetchedRows")
+    topic = new_topic(broker.bootstrap, 3)
+    out = sink(broker.bootstrap, topic, format="debezium")
+    changes = spark.sql("SELECT 'a' AS x, 5L AS _weight, 0L AS _step")
+    assert publish_kafka(spark, out, incarnation, changes, 0, 0) == (0, 5)
+    assert len(committed_records(broker.bootstrap, topic)) == 5
+
+
 def test_values_keep_nulls_digits_and_microseconds(
     spark: SparkSession, broker: Any, incarnation: str
 ) -> None:
@@ -301,6 +313,8 @@ def test_options_that_do_not_fit(spark: SparkSession, broker: Any, incarnation: 
     assert refused("an option 'shards'", shards="3").expected.startswith("a number from 1 to 2")
     assert refused("an option 'key'", format="upsert").found == "no key"
     assert refused("an option 'key'", key="n, m").found == "m"
+    changes = changes.where("false")
+    assert refused("an option 'key'", key="n, m").found == "m", "though there is nothing to send"
     assert "--create --topic nowhere" in refused("topic nowhere", "nowhere").next_step
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka_builders import committed_records, new_topic, sink
-from sink_builders import DiedError, divided, expected, found, outbox
+from sink_builders import DiedError, divided, expected, found, outbox, publish_kafka
 
 from lockstep.control.model import Division, TableSlice
 from lockstep.errors import WrongUse
 from lockstep_engine.sinks import kafka as kafka_sink
-from lockstep_engine.sinks.kafka import Publishing, publish_kafka
+from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import SinkAddress, read_markers
 from lockstep_engine.sinks.kafka_opening import sink_address, steps_address
 from lockstep_engine.sinks.kafka_plan import Marker
@@ -145,7 +145,8 @@ def test_two_publishes_at_once_say_each_step_once(
         return say(*arguments)
 
     monkeypatch.setattr(kafka_sink, "_say_steps", say_while_another_publishes)
-    assert publish_kafka(spark, out, incarnation, changes, 0, 1, about) == (1, 10)
+    # It is fenced there, reads again, and finds all of it done.
+    assert publish_kafka(spark, out, incarnation, changes, 0, 1, about).marker == 3
     assert [one["step"] for one in said(broker.bootstrap, steps)] == [0, 1, 2, 3]
     assert found(broker.bootstrap, topic) == expected(changes, 3)
 

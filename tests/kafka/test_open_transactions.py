@@ -15,10 +15,10 @@ from confluent_kafka.admin import ConfigResource as BrokerConfig
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_builders import committed_records, new_topic, open_transaction, sink
-from sink_builders import expected, found, outbox
+from sink_builders import expected, found, outbox, publish_kafka
 
 from lockstep_engine.open_transactions import OpenTransaction, open_transactions
-from lockstep_engine.sinks.kafka import Publishing, publish_kafka
+from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import SinkAddress, TransactionLink
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message

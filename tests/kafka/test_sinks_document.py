@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka_builders import new_topic, sink
-from sink_builders import divided, expected, outbox
+from sink_builders import divided, expected, outbox, publish_kafka
 from sql_builders import SPEC
 
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import _SINK_OPTIONS, parse_project
-from lockstep_engine.sinks.kafka import Publishing, publish_kafka
+from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import SinkAddress
 from lockstep_engine.sinks.kafka_steps import step_messages
 

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from sim_engine import _TopicPublish
+from sim_kafka import Link
 
 from lockstep.control import interval
 from lockstep.control.changes import Change, RecordInterval
@@ -48,8 +49,8 @@ def rewritten(function: FunctionType, *changes: tuple[str, str]) -> Patch:
 def _everywhere(old: FunctionType, new: object) -> Iterator[None]:
     """Put `new` in the place of `old` wherever that is known by its name."""
     with ExitStack() as stack:
-        owners = [*[m for m in sys.modules.values() if isinstance(m, ModuleType)], _TopicPublish]
-        for owner in owners:
+        modules = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
+        for owner in (*modules, _TopicPublish, Link):
             if vars(owner).get(old.__name__) is old:
                 stack.enter_context(mock.patch.object(owner, old.__name__, new))
         yield

@@ -11,8 +11,8 @@ or the server restarts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 from zlib import crc32
 
@@ -328,7 +328,8 @@ class _Publishing:
             writer = _ViewWriter(engine, view, self.session)
             published = move_view(engine.state, writer, view, engine.world.new_id)
             return published.marker, published.rows
-        topic = _TopicPublish(engine, self.session, job, target)
+        pending = engine.state.records_after(OUTBOX, job.tables[OUTBOX], target.first_step - 1)
+        topic = _TopicPublish(engine, self.session, job, target, pending)
         for _ in range(TOPIC_TRIES):
             try:
                 return topic.publish()
@@ -409,8 +410,11 @@ class _TopicPublish:
     session: str
     job: PublishJob
     target: SinkTarget
+    pending: int
+    _links: dict[int, Link] = field(default_factory=dict)
 
     def publish(self) -> tuple[int, int]:
+        self._links.clear()
         cluster, last = self.engine.cluster, self.target.last_step
         plan = self._plan()
         from_step = min(plan.after.values())
@@ -436,6 +440,8 @@ class _TopicPublish:
         return min(steps), rows
 
     def _ordered(self, after: int) -> list[Row]:
+        if not self.pending:
+            return []
         publishing = _Publishing(self.engine, self.job, self.session)
         rows = publishing.changes(after, self.target.last_step)
         return sorted(rows, key=lambda row: (row[-1], row[-2], row))
@@ -443,8 +449,8 @@ class _TopicPublish:
     def _plan(self) -> kafka_plan.SinkPlan:
         cluster, published = self.engine.cluster, self.target.first_step - 1
         wanted = int(self.job.files.spec)
-        self._fence(list(range(wanted)))
-        before = read_markers(cluster, self._group, range(len(cluster.logs)))
+        self._init(range(wanted))
+        before = self._markers(range(len(cluster.logs)))
         most = max((marker.shards for marker in before.values()), default=0)
         others = sorted(shard for shard in before if wanted <= shard < most)
         recorded = {**before, **self._fence(others)}
@@ -481,15 +487,35 @@ class _TopicPublish:
             link.begin()
             link.commit(marker)
 
-    def _fence(self, shards: list[int]) -> dict[int, kafka_plan.Marker]:
-        opened = {shard: self._link(shard, 0).open() for shard in shards}
-        return {shard: marker for shard, marker in opened.items() if marker is not None}
+    def _init(self, shards: Sequence[int]) -> None:
+        for shard in shards:
+            self._links.pop(shard, None)
+            self._link(shard, 0).fence()
+
+    def _fence(self, shards: Sequence[int]) -> dict[int, kafka_plan.Marker]:
+        """The markers after it."""
+        self._init(shards)
+        return self._markers(shards) if shards else {}
+
+    def _markers(self, shards: Sequence[int]) -> dict[int, kafka_plan.Marker]:
+        """Producers that have fenced their shard go on from there."""
+        found = read_markers(self.engine.cluster, self._group, shards)
+        for shard in self._links.keys() & set(shards):
+            self._links[shard].opened_at(found.get(shard))
+        return found
 
     @property
     def _group(self) -> str:
         return f"{self.job.incarnation}/{self.target.name}"
 
     def _link(self, shard: int, shards: int) -> Link:
+        link = self._links.get(shard)
+        if link is None:
+            link = self._links[shard] = self._new_link(shard, shards)
+        link.shards = shards
+        return link
+
+    def _new_link(self, shard: int, shards: int) -> Link:
         return Link(self.engine.cluster, self._group, shard, shards)
 
     def _send(self, works: list[ShardWork], messages: Mapping[int, list[Message]]) -> int:
@@ -506,7 +532,8 @@ class _TopicPublish:
 
         def send(work: ShardWork) -> int:
             try:
-                link = self._link(work.shard, work.shards)
+                new = self._link if is_from_driver else self._new_link
+                link = new(work.shard, work.shards)
                 rows = rows_of(work.shard)
                 return kafka_plan.send_shard(work, rows, link, ROWS_PER_TRANSACTION)
             except (FencedError, IncompleteRowsError, LockstepError):

@@ -256,12 +256,26 @@ class Link:
         self._sink = sink
         self._id = f"{sink}/{shard}"
         self._shard = shard
-        self._shards = shards
+        self.shards = shards
         self._epoch = 0
+        self._marker: Marker | None = None
+        self._is_fenced = self._is_open = False
+
+    def fence(self) -> None:
+        self._epoch = self._asked("init", lambda: self._cluster.init(self._id))
+        self._is_fenced = True
+
+    def opened_at(self, marker: Marker | None) -> None:
+        if self._is_fenced:
+            self._marker, self._is_open = marker, True
 
     def open(self) -> Marker | None:
-        self._epoch = self._asked("init", lambda: self._cluster.init(self._id))
-        return read_markers(self._cluster, self._sink, [self._shard]).get(self._shard)
+        if not self._is_fenced:
+            self.fence()
+        if not self._is_open:
+            found = read_markers(self._cluster, self._sink, [self._shard])
+            self.opened_at(found.get(self._shard))
+        return self._marker
 
     def begin(self) -> None:
         """Nothing goes out until the first record."""
@@ -274,7 +288,7 @@ class Link:
             self._id,
             self._epoch,
             place,
-            lambda transaction: Sent(transaction, message, self._shard, self._shards),
+            lambda transaction: Sent(transaction, message, self._shard, self.shards),
         )
         return self._cluster.world.random.random() < 0.02
 
@@ -290,6 +304,7 @@ class Link:
             f"offsets {marker}", lambda: cluster.send_offset(self._id, epoch, self._shard, marker)
         )
         self._asked("commit", lambda: cluster.end(self._id, epoch, "committed"))
+        self._marker = marker
 
     def _asked(self, what: str, act: Callable[[], Any]) -> Any:
         def acted() -> tuple[Any, FencedError | None]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,8 +24,8 @@ from lockstep.control.ports import Progress
 from lockstep.errors import AttemptLost, WrongUse
 from lockstep.sql.circuit import SinkTable
 from lockstep_engine.deltas import STEP
-from lockstep_engine.sinks.kafka_link import SinkAddress, linked, read_markers
-from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, messages
+from lockstep_engine.sinks.kafka_link import SinkAddress, SinkClient, linked
+from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, dealt, messages
 from lockstep_engine.sinks.kafka_opening import (
     OpenedSink,
     SinkOpening,
@@ -34,16 +36,19 @@ from lockstep_engine.sinks.kafka_plan import (
     FencedError,
     Message,
     ShardWork,
+    StepRows,
     check_part,
     send_shard,
 )
+from lockstep_engine.sinks.kafka_rows import NO_ROWS, FetchedRows
 from lockstep_engine.sinks.kafka_steps import step_messages
 
 __all__ = ["KafkaPublished", "Publishing", "publish_kafka"]
 
 ROWS_PER_TRANSACTION = 500_000
 ROWS_FROM_DRIVER = 20_000
-"""Up to so many rows the driver sends by itself: a Spark job and a second fence cost a second."""
+"""Up to so many messages the driver fetches and sends itself: tasks cost two more Spark jobs, and fences
+of their own."""
 
 TRIES = 3
 
@@ -55,14 +60,6 @@ class KafkaPublished(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True)
-class StepRows:
-    """What a step has in a shard: how many messages, and the sum of their hashes, as hex digits."""
-
-    count: int
-    digest: str
-
-
 _Counts = Mapping[int, Mapping[int, StepRows]]
 
 
@@ -72,12 +69,19 @@ class Publishing:
 
     `divisions` are those of the steps, as far as they are kept. `was_intended`: an earlier publish has
     recorded the intent to publish after what is recorded as published, so some of it may be out.
+    `pending` is how many rows of the outbox there are to publish at most, if that is known.
     """
 
     divisions: tuple[Division, ...] = ()
     was_intended: bool = False
     row_limit: int = ROWS_PER_TRANSACTION
+    pending: int | None = None
     progress: Progress = lambda _: None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver takes all rows."""
+        return self.pending is not None and self.pending <= ROWS_FROM_DRIVER
 
     @property
     def step_times(self) -> Mapping[int, int]:
@@ -122,32 +126,57 @@ def _publish(
     opening: SinkOpening, incarnation: str, changes: DataFrame, about: Publishing
 ) -> KafkaPublished:
     sink, last_step = opening.sink, opening.last_step
-    opened = opening.open(sink_address(sink, incarnation))
     side = steps_address(sink, incarnation)
-    steps = None if side is None else opening.open(side, shards=1)
-    from_step = opened.after if steps is None else min(opened.after, steps.after)
-    if from_step >= last_step:
-        return KafkaPublished(from_step, 0)
-    written = messages(
-        changes.where((F.col(STEP) > from_step) & (F.col(STEP) <= last_step)),
-        sink,
-        incarnation,
-        opened.plan.shards,
-        opened.partitions,
-        about.step_times,
-    ).persist()
-    try:
-        counts = _counts(written, sink)
-        works = _works(opened, sink.name, counts, last_step)
-        rows = _send(opened.address, works, written, about.row_limit)
-    finally:
-        written.unpersist()
+    with ExitStack() as clients:
+        client = clients.enter_context(SinkClient(sink_address(sink, incarnation)))
+        said = None if side is None else clients.enter_context(SinkClient(side))
+
+        def placed(after: int) -> DataFrame:
+            new = changes.where((F.col(STEP) > after) & (F.col(STEP) <= last_step))
+            return messages(new, sink, incarnation, about.step_times)
+
+        def fetched() -> pa.Table | None:
+            if not about.is_small:
+                return None
+            # A row of the outbox may be many messages; one too many tells.
+            few = placed(opening.published).limit(ROWS_FROM_DRIVER + 1)
+            table = few.toArrow() if about.pending else NO_ROWS
+            return table if table.num_rows <= ROWS_FROM_DRIVER else None
+
+        # A small change is fetched while the topics are opened: Spark and Kafka wait for each other
+        # no longer than they have to.
+        with ThreadPoolExecutor(2) as others:
+            table = others.submit(fetched)
+            opened_side = others.submit(
+                lambda: None if said is None else opening.open(said, shards=1)
+            )
+            opened = opening.open(client)
+        steps = opened_side.result()
+        from_step = opened.after if steps is None else min(opened.after, steps.after)
+        if from_step >= last_step:
+            return KafkaPublished(from_step, 0)
+        small = table.result()
+        rows: _Rows
+        if small is not None and from_step >= opening.published:
+            rows = _Fetched(FetchedRows(small, opened.partitions).after(from_step), opened)
+        else:
+            rows = _Written(placed(from_step), opened)
+        with rows:
+            counts = rows.counts()
+            _check_keys(counts, sink)
+            works = _works(opened, sink.name, counts, last_step)
+            sent = rows.send(works, about.row_limit)
+        reached = _reached(opened)
+        if steps is not None and reached >= last_step:
+            reached = _say_steps(steps, sink, counts, last_step, about)
+        return KafkaPublished(reached, sent)
+
+
+def _reached(opened: OpenedSink) -> int:
+    """The step that every shard has by its own marker."""
     shards = range(opened.plan.shards)
-    markers = read_markers(opened.address, shards)
-    reached = min(markers[shard].step if shard in markers else -1 for shard in shards)
-    if steps is not None and reached >= last_step:
-        reached = _say_steps(steps, sink, counts, last_step, about)
-    return KafkaPublished(reached, rows)
+    markers = opened.client.markers(shards)
+    return min(markers[shard].step if shard in markers else -1 for shard in shards)
 
 
 def _works(opened: OpenedSink, sink: str, counts: _Counts, last_step: int) -> list[ShardWork]:
@@ -173,58 +202,107 @@ def _say_steps(
         rows.update({step: found.count for step, found in of_shard.items()})
     after = steps.after
     divisions = {one.step: one for one in about.divisions}
-    said = step_messages(steps.address, sink.name, after, last_step, rows, divisions)
+    said = step_messages(steps.client.address, sink.name, after, last_step, rows, divisions)
     records = dict.fromkeys(range(after + 1, last_step + 1), 1)
-    with linked(steps.address, 0, 1) as link:
-        send_shard(ShardWork(0, 1, after, last_step, records), said, link, about.row_limit)
+    link = steps.client.link(0, 1)
+    send_shard(ShardWork(0, 1, after, last_step, records), said, link, about.row_limit)
     return last_step
 
 
-def _counts(written: DataFrame, sink: SinkTable) -> _Counts:
-    """Messages by shard and step, which every transaction is held to."""
-    half = (1 << 32) - 1
-    counted = (
-        written.withColumn("_hash", F.xxhash64("_key", "_value"))
-        .groupBy("_shard", STEP)
-        .agg(
-            F.count("*").alias("rows"),
-            F.max(F.expr("IF(_twice, _key, NULL)")).alias("twice"),
-            # Halves, of which 2^31 can be added: a sum of hashes is not within a bigint.
-            F.sum(F.expr("shiftrightunsigned(_hash, 32)")).alias("high"),
-            F.sum(F.expr(f"_hash & {half}L")).alias("low"),
+def _check_keys(counts: _Counts, sink: SinkTable) -> None:
+    for of_shard in counts.values():
+        for step, found in of_shard.items():
+            if found.twice is not None:
+                raise WrongUse(
+                    f"sink {sink.name}: 'key' does not tell the rows of view {sink.view} apart",
+                    expected="at most one row a key",
+                    found=f"several rows with key {found.twice} in step {step}",
+                    next_step="name more columns in 'key', or use 'format' = 'changelog'",
+                )
+
+
+# ── rows on their way ───────────────────────────────────────────────────────────────────────────
+
+
+class _Rows(Protocol):
+    """The messages of a publish, wherever they are. Entered while they are used."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def counts(self) -> _Counts:
+        """Messages by shard and step, which every transaction is held to."""
+        ...
+
+    def send(self, works: list[ShardWork], row_limit: int) -> int:
+        """Publish all shards; how many messages were sent."""
+        ...
+
+
+class _Fetched(nullcontext[None]):
+    """Few, and here."""
+
+    def __init__(self, rows: FetchedRows, opened: OpenedSink) -> None:
+        super().__init__()
+        self._rows, self._client = rows, opened.client
+        self._shards = opened.plan.shards
+
+    def counts(self) -> _Counts:
+        return self._rows.counts(self._shards)
+
+    def send(self, works: list[ShardWork], row_limit: int) -> int:
+        return sum(
+            send_shard(
+                work,
+                self._rows.of_shard(work.shard, work.shards),
+                self._client.link(work.shard, work.shards),
+                row_limit,
+            )
+            for work in works
         )
+
+
+class _Written:
+    """Many, or not known to be few: kept by Spark, and sent by its tasks."""
+
+    def __init__(self, placed: DataFrame, opened: OpenedSink) -> None:
+        self._client = opened.client
+        self._rows = dealt(placed, opened.plan.shards, opened.partitions)
+
+    def __enter__(self) -> None:
+        self._rows.persist()
+
+    def __exit__(self, *_: object) -> None:
+        self._rows.unpersist()
+
+    def counts(self) -> _Counts:
+        return _counts(self._rows)
+
+    def send(self, works: list[ShardWork], row_limit: int) -> int:
+        """Those without rows are sent from here."""
+        for work in works:
+            if not work.rows:
+                link = self._client.link(work.shard, work.shards)
+                send_shard(work, iter(()), link, row_limit)
+        busy = {work.shard: work for work in works if work.rows}
+        return _send_by_tasks(self._client.address, busy, self._rows, row_limit) if busy else 0
+
+
+def _counts(written: DataFrame) -> _Counts:
+    half = (1 << 32) - 1
+    counted = written.groupBy("_shard", STEP).agg(
+        F.count("*").alias("rows"),
+        F.max(F.expr("IF(_twice, _key, NULL)")).alias("twice"),
+        # Halves, of which 2^31 can be added: a sum of hashes is not within a bigint.
+        F.sum(F.expr("shiftrightunsigned(_hash, 32)")).alias("high"),
+        F.sum(F.expr(f"_hash & {half}L")).alias("low"),
     )
     counts: dict[int, dict[int, StepRows]] = {}
     for shard, step, rows, twice, high, low in counted.collect():
-        if twice is not None:
-            raise WrongUse(
-                f"sink {sink.name}: 'key' does not tell the rows of view {sink.view} apart",
-                expected="at most one row a key",
-                found=f"several rows with key {twice} in step {step}",
-                next_step="name more columns in 'key', or use 'format' = 'changelog'",
-            )
-        counts.setdefault(shard, {})[step] = StepRows(rows, f"{(high << 32) + low:x}")
+        digest = f"{(high << 32) + low:x}"
+        counts.setdefault(shard, {})[step] = StepRows(rows, digest, twice)
     return counts
-
-
-def _send(address: SinkAddress, works: list[ShardWork], written: DataFrame, row_limit: int) -> int:
-    """Publish all shards; those without rows from here, and all of them where it is little."""
-    total = sum(sum(work.rows.values()) for work in works)
-    if total <= ROWS_FROM_DRIVER:
-        ordered = written.sort("_shard", *MESSAGE_ORDER).toArrow() if total else None
-        return sum(_send_from_here(address, work, ordered, row_limit) for work in works)
-    idle = sum(_send_from_here(address, w, None, row_limit) for w in works if not w.rows)
-    busy = {work.shard: work for work in works if work.rows}
-    return idle + _send_by_tasks(address, busy, written, row_limit)
-
-
-def _send_from_here(
-    address: SinkAddress, work: ShardWork, ordered: pa.Table | None, row_limit: int
-) -> int:
-    batches = [] if ordered is None else ordered.to_batches()
-    rows = (message for shard, message in _messages(batches) if shard == work.shard)
-    with linked(address, work.shard, work.shards) as link:
-        return send_shard(work, rows, link, row_limit)
 
 
 def _send_by_tasks(

@@ -23,9 +23,17 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from lockstep.errors import Unreachable, WrongUse
+from lockstep.threads import in_parallel
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message
 
-__all__ = ["SinkAddress", "TransactionLink", "linked", "partition_count", "read_markers"]
+__all__ = [
+    "SinkAddress",
+    "SinkClient",
+    "TransactionLink",
+    "linked",
+    "partition_count",
+    "read_markers",
+]
 
 ANSWER_SECONDS = 15.0
 COMMIT_SECONDS = 60.0
@@ -44,6 +52,8 @@ PRODUCER_SETTINGS: Mapping[str, object] = {
     # Java's way of choosing a partition for a key, so that other producers' keys meet these.
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MILLISECONDS,
+    # Who asks for reports of all messages pays for each.
+    "delivery.report.only.error": True,
     "log_level": 3,
 }
 _LOST_FENCE = (
@@ -94,6 +104,17 @@ class SinkAddress:
         return int(shard) if is_own else None
 
 
+class _Refusal:
+    """The first message that the broker did not take. It does not know the link: the client keeps the
+    callbacks of messages that it gives up for good."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, _message: object) -> None:
+        self.error = self.error or error
+
+
 class TransactionLink:
     """Implements `kafka_plan.ShardLink`; close it when done. Errors: FencedError, Unreachable."""
 
@@ -102,30 +123,48 @@ class TransactionLink:
         self._shard = shard
         identity = {"transactional.id": address.transactional_id(shard)}
         self._producer = Producer({**PRODUCER_SETTINGS, **address.connection, **identity})
-        self._origin = (
-            ("lockstep-incarnation", address.incarnation.encode()),
-            ("lockstep-sink", f"{address.sink}/{shard}/{shards}".encode()),
-        )
+        self.shards = shards
+        """How many shards there are, which messages say."""
         self._headers: dict[int, list[tuple[str, bytes]]] = {}
-        self._began = 0.0
+        self._began, self._has_begun = 0.0, False
+        self._refusal = _Refusal()
+        self._marker: Marker | None = None
+        self._is_fenced = self._is_open = False
+
+    def fence(self) -> None:
+        """Once in its life: end the transaction of whoever has this shard's id. Nobody else can move its
+        marker then without fencing this link, which its next commit finds out."""
+        self._asked(lambda: self._producer.init_transactions(ANSWER_SECONDS))
+        self._is_fenced = True
+
+    def opened_at(self, marker: Marker | None) -> None:
+        """What the marker says now. One that was read before the fence may have moved since."""
+        if self._is_fenced:
+            self._marker, self._is_open = marker, True
 
     def open(self) -> Marker | None:
-        """Whoever has this shard's id is fenced and its transaction aborted; then the marker is
-        read, which nobody else can move any more."""
-        self._asked(lambda: self._producer.init_transactions(ANSWER_SECONDS))
-        return read_markers(self._address, [self._shard]).get(self._shard)
+        """Fence, and read the marker, as far as that is not done yet."""
+        if not self._is_fenced:
+            self.fence()
+        if not self._is_open:
+            self.opened_at(read_markers(self._address, [self._shard]).get(self._shard))
+        return self._marker
 
     def begin(self) -> None:
         """Start a transaction."""
         self._asked(self._producer.begin_transaction)
-        self._began = time.monotonic()
+        self._began, self._has_begun = time.monotonic(), True
 
     def send(self, message: Message) -> bool:
         """Hand a message to the client, which sends it in the background."""
         headers = self._headers.get(message.step)
         if headers is None:
             # Steps come in order: only the newest is worth keeping.
-            headers = [("lockstep-step", str(message.step).encode()), *self._origin]
+            headers = [
+                ("lockstep-step", str(message.step).encode()),
+                ("lockstep-incarnation", self._address.incarnation.encode()),
+                ("lockstep-sink", f"{self._address.sink}/{self._shard}/{self.shards}".encode()),
+            ]
             self._headers = {message.step: headers}
         while True:
             try:
@@ -135,15 +174,20 @@ class TransactionLink:
                     key=message.key,
                     partition=message.partition,
                     headers=headers,
+                    on_delivery=self._refusal,
                 )
                 return time.monotonic() - self._began > TRANSACTION_SECONDS
             except BufferError:
-                self._producer.poll(0.1)
+                self._asked(lambda: self._producer.poll(0.1))
             except KafkaException as error:
-                raise _translated(error, self._address) from error
+                raise _translated(self._cause(error), self._address) from error
 
     def abort(self) -> None:
-        """Give the transaction up; failing to say so is harmless, as it is then fenced later."""
+        """Give the transaction up, if there is one; failing to say so is harmless, as it is then
+        fenced later."""
+        if not self._has_begun:
+            return
+        self._has_begun = False
         try:
             self._producer.abort_transaction(ANSWER_SECONDS)
         except KafkaException:
@@ -166,16 +210,88 @@ class TransactionLink:
             self._producer.commit_transaction(COMMIT_SECONDS)
 
         self._asked(commit)
+        self._marker, self._has_begun = marker, False
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Drop what was not committed, and the producer with it. The client never frees an error that
+        it raises while another is handled, nor the frames of both, which know this link."""
         self._producer.purge()
+        del self._producer
 
     def _asked(self, question: Callable[[], _Answer]) -> _Answer:
         try:
             return question()
         except KafkaException as error:
-            raise _translated(error, self._address) from error
+            raise _translated(self._cause(error), self._address) from error
+
+    def _cause(self, error: KafkaException) -> KafkaException:
+        """The reason, where the client only says that it is of no use any more, or in no state for
+        this: it was fenced, or the broker has refused a message."""
+        code = error.args[0].code()
+        try:
+            if code == KafkaError._FATAL:
+                # A client that has failed for good begins nothing, and says why.
+                self._producer.begin_transaction()
+            elif code == KafkaError._STATE:
+                self._producer.poll(0)
+        except KafkaException as reason:
+            return reason
+        is_refused = code == KafkaError._STATE and self._refusal.error is not None
+        return KafkaException(self._refusal.error) if is_refused else error
+
+
+class SinkClient:
+    """All that one publish has open towards a sink: the producers that it has fenced shards with, which
+    send as well, and a consumer of the markers' group, which never subscribes. Close it when done.
+
+    Errors: FencedError, Unreachable, WrongUse.
+    """
+
+    def __init__(self, address: SinkAddress) -> None:
+        self.address = address
+        self._links: dict[int, TransactionLink] = {}
+        self._consumer = _marker_consumer(address)
+
+    def link(self, shard: int, shards: int) -> TransactionLink:
+        """The producer of a shard, where there are so many."""
+        link = self._links.get(shard)
+        if link is None:
+            link = self._links[shard] = TransactionLink(self.address, shard, shards)
+        link.shards = shards
+        return link
+
+    def fence(self, shards: Iterable[int]) -> None:
+        """End the transactions of whoever publishes under these shards' ids now."""
+        wanted = list(shards)
+        for shard in wanted:
+            # A producer fences once in its life.
+            if shard in self._links:
+                self._links.pop(shard).close()
+        in_parallel(TransactionLink.fence, [self.link(shard, 0) for shard in wanted])
+
+    def partitions(self) -> int:
+        """How many partitions the topic has. Raises WrongUse where it does not exist."""
+        return _partitions_of(self._consumer, self.address)
+
+    def markers(
+        self, shards: Iterable[int], patience_seconds: float = UNSTABLE_SECONDS
+    ) -> dict[int, Marker]:
+        """As `read_markers`; producers that have fenced their shard go on from there."""
+        wanted = list(shards)
+        found = _markers(self._consumer, self.address, wanted, patience_seconds)
+        for shard in self._links.keys() & set(wanted):
+            self._links[shard].opened_at(found.get(shard))
+        return found
+
+    def __enter__(self) -> SinkClient:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        for link in self._links.values():
+            if error is not None:
+                link.abort()
+            link.close()
+        self._consumer.close()
 
 
 @contextmanager
@@ -193,10 +309,12 @@ def linked(address: SinkAddress, shard: int, shards: int) -> Iterator[Transactio
 
 def partition_count(address: SinkAddress) -> int:
     """How many partitions the topic has. Raises WrongUse where it does not exist, Unreachable."""
+    return _partitions_of(AdminClient({**address.connection, "log_level": 2}), address)
+
+
+def _partitions_of(client: AdminClient | Consumer, address: SinkAddress) -> int:
     try:
-        topics = AdminClient({**address.connection, "log_level": 2}).list_topics(
-            address.topic, timeout=ANSWER_SECONDS
-        )
+        topics = client.list_topics(address.topic, timeout=ANSWER_SECONDS)
     except KafkaException as error:
         raise _translated(error, address) from error
     found = topics.topics[address.topic]
@@ -220,10 +338,17 @@ def read_markers(
     Waits while a transaction on one of them is undecided: an unstable marker reads as absent.
     Raises Unreachable once that has lasted for `patience_seconds`.
     """
-    wanted = [TopicPartition(address.topic, shard) for shard in shards]
-    # A consumer that never subscribes: the admin client's call for this crashes the process where
-    # the group's coordinator is only starting (librdkafka 2.16, `rd_kafka_cgrp_op` without a group).
-    consumer = Consumer(
+    consumer = _marker_consumer(address)
+    try:
+        return _markers(consumer, address, shards, patience_seconds)
+    finally:
+        consumer.close()
+
+
+def _marker_consumer(address: SinkAddress) -> Consumer:
+    """A consumer that never subscribes: the admin client's call for markers crashes the process where
+    the group's coordinator is only starting (librdkafka 2.16, `rd_kafka_cgrp_op` without a group)."""
+    return Consumer(
         {
             **address.connection,
             "group.id": address.group,
@@ -232,10 +357,13 @@ def read_markers(
             "log_level": 2,
         }
     )
-    try:
-        found = _stable_offsets(consumer, wanted, address, patience_seconds)
-    finally:
-        consumer.close()
+
+
+def _markers(
+    consumer: Consumer, address: SinkAddress, shards: Iterable[int], patience_seconds: float
+) -> dict[int, Marker]:
+    wanted = [TopicPartition(address.topic, shard) for shard in shards]
+    found = _stable_offsets(consumer, wanted, address, patience_seconds)
     return {
         place.partition: Marker.read(place.offset, place.metadata)
         for place in found

@@ -21,7 +21,7 @@ from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SinkTable
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 
-__all__ = ["MESSAGE_ORDER", "key_columns", "messages"]
+__all__ = ["MESSAGE_ORDER", "dealt", "key_columns", "messages"]
 
 MESSAGE_ORDER = (STEP, "_order", "_key", "_value")
 """Sort by these within a shard."""
@@ -33,16 +33,26 @@ _JSON_OPTIONS = (
 )
 
 
+def dealt(placed: DataFrame, shards: int, partitions: int) -> DataFrame:
+    """The same messages with `_shard int` and `_partition int` (-1: by key) in place of `_place`."""
+    return placed.selectExpr(
+        f"CAST(pmod(_place, {shards}) AS INT) AS _shard",
+        STEP,
+        "_order",
+        f"CAST(IF(_key IS NULL, pmod(_place, {partitions}), -1) AS INT) AS _partition",
+        "_key",
+        "_value",
+        "_twice",
+        "_hash",
+    )
+
+
 def messages(
-    changes: DataFrame,
-    sink: SinkTable,
-    incarnation: str,
-    shards: int,
-    partitions: int,
-    step_times: Mapping[int, int],
+    changes: DataFrame, sink: SinkTable, incarnation: str, step_times: Mapping[int, int]
 ) -> DataFrame:
-    """`_shard int`, `_step bigint`, `_order int`, `_partition int` (-1: by key), `_key string`,
-    `_value string` (null: deleted), `_twice boolean`: two rows of this key came in one step.
+    """`_place bigint` (shard and partition are its remainders), `_step bigint`, `_order int`,
+    `_key string`, `_value string` (null: deleted), `_twice boolean`: two rows of this key came in one
+    step; `_hash bigint` of key and value.
 
     `changes`: the view's columns, `_weight`, `_step`. `step_times` in milliseconds since the epoch.
     Raises WrongUse for options that do not fit the view.
@@ -73,16 +83,15 @@ def messages(
             written = _debezium(rows, sink.name, incarnation, bool(key), step_times)
         case _:
             raise _wrong(sink, "format", "changelog, debezium or upsert", kind)
-    # A row and its taking back go the same way, so that a reader sees them in order.
-    place = "pmod(xxhash64(coalesce(_key, _content)), {})"
     return written.selectExpr(
-        f"CAST({place.format(shards)} AS INT) AS _shard",
+        # A row and its taking back go the same way, so that a reader sees them in order.
+        "xxhash64(coalesce(_key, _content)) AS _place",
         STEP,
         "_order",
-        f"CAST(IF(_key IS NULL, {place.format(partitions)}, -1) AS INT) AS _partition",
         "_key",
         "_value",
         "_twice",
+        "xxhash64(_key, _value) AS _hash",
     )
 
 

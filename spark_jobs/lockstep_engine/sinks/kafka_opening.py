@@ -29,9 +29,7 @@ from lockstep_engine.open_transactions import (
 from lockstep_engine.sinks.kafka_link import (
     ANSWER_SECONDS,
     SinkAddress,
-    linked,
-    partition_count,
-    read_markers,
+    SinkClient,
 )
 from lockstep_engine.sinks.kafka_plan import (
     FencedError,
@@ -43,7 +41,7 @@ from lockstep_engine.sinks.kafka_plan import (
 )
 from lockstep_engine.sinks.kafka_tail import Tail, read_tail
 
-__all__ = ["OpenedSink", "SinkOpening", "fence", "sink_address", "steps_address"]
+__all__ = ["OpenedSink", "SinkOpening", "sink_address", "steps_address"]
 
 PATIENCE_SECONDS = 3.0
 """How long markers may be unreadable before it is asked whose transaction that is."""
@@ -52,9 +50,9 @@ PATIENCE_SECONDS = 3.0
 @dataclass(frozen=True)
 class OpenedSink:
     """A sink as it is now that nobody else is at work on it: the partitions of its topic, its markers,
-    and with which shards to go on from them."""
+    and with which shards to go on from them. `client` has fenced them."""
 
-    address: SinkAddress
+    client: SinkClient
     partitions: int
     markers: Mapping[int, Marker]
     plan: SinkPlan
@@ -81,17 +79,6 @@ def steps_address(sink: SinkTable, incarnation: str) -> SinkAddress | None:
     return SinkAddress(_connection(sink).librdkafka(), topic, incarnation, f"{sink.name}/steps")
 
 
-def fence(address: SinkAddress, shards: Iterable[int]) -> dict[int, Marker]:
-    """End the transactions of whoever publishes under these shards' ids now; their markers then."""
-    found: dict[int, Marker] = {}
-    for shard in shards:
-        with linked(address, shard, 0) as link:
-            marker = link.open()
-        if marker is not None:
-            found[shard] = marker
-    return found
-
-
 @dataclass(frozen=True)
 class SinkOpening:
     """What opening a sink depends on: steps up to `published` are recorded as published, those up to
@@ -103,7 +90,7 @@ class SinkOpening:
     was_intended: bool
     progress: Progress
 
-    def open(self, address: SinkAddress, shards: int | None = None) -> OpenedSink:
+    def open(self, client: SinkClient, shards: int | None = None) -> OpenedSink:
         """Fence every shard that may be at work, read the markers, and stamp those that are lost and
         a new number of shards (None: as the sink's option says); the first publish stamps as well, so
         that whoever comes next knows which shards there were.
@@ -111,16 +98,17 @@ class SinkOpening:
         Raises WrongUse, StateDiverged, Unreachable, FencedError; Retry where an open transaction of
         others hides what is published.
         """
-        partitions = partition_count(address)
+        address, partitions = client.address, client.partitions()
         wanted = self._wanted_shards(partitions) if shards is None else shards
         # Markers that a transaction is about to move cannot be read before it has ended.
-        fence(address, range(wanted))
-        before = self._readable(address, partitions)
-        others = {shard for shard in before if wanted <= shard < _most_shards(before)}
-        recorded = {**before, **fence(address, sorted(others))}
-        waiting = self._ended(address, partitions)
+        client.fence(range(wanted))
+        before = self._readable(client, partitions)
+        others = sorted(s for s in before if wanted <= s < _most_shards(before))
+        client.fence(others)
+        recorded = {**before, **(client.markers(others) if others else {})}
+        waiting = self._ended(client, partitions)
         restored = self._restored(address, partitions, wanted, recorded, waiting)
-        _stamp(address, recorded, restored)
+        _stamp(client, recorded, restored)
         recorded = {**recorded, **restored}
         published = self.published
         if shards is not None:
@@ -128,8 +116,8 @@ class SinkOpening:
             published = min([published, *(marker.step for marker in recorded.values())])
         plan = plan_shards(recorded, wanted, published, self.sink.name)
         stamps = {shard: Marker(step, plan.shards) for shard, step in plan.stamp.items()}
-        _stamp(address, recorded, stamps)
-        return OpenedSink(address, partitions, {**recorded, **stamps}, plan)
+        _stamp(client, recorded, stamps)
+        return OpenedSink(client, partitions, {**recorded, **stamps}, plan)
 
     def _wanted_shards(self, partitions: int) -> int:
         text = self.sink.options.get("shards", "1")
@@ -145,18 +133,18 @@ class SinkOpening:
 
     # ── transactions that are still open ────────────────────────────────────────────────────────
 
-    def _readable(self, address: SinkAddress, partitions: int) -> dict[int, Marker]:
+    def _readable(self, client: SinkClient, partitions: int) -> dict[int, Marker]:
         """All markers; of a shard that was retired while its transaction is open, too."""
         try:
-            return read_markers(address, range(partitions), PATIENCE_SECONDS)
+            return client.markers(range(partitions), PATIENCE_SECONDS)
         except Unreachable:
-            with self._asking(address) as admin:
+            with self._asking(client.address) as admin:
                 listed = admin.list_transactions(
                     state_filters=[TransactionState.ONGOING.value]
                 ).values()
             ids = {one.transactional_id for listings in listed for one in listings}
-            fence(address, sorted(_shards_of(address, ids)))
-            return read_markers(address, range(partitions))
+            client.fence(sorted(_shards_of(client.address, ids)))
+            return client.markers(range(partitions))
 
     @contextmanager
     def _asking(self, address: SinkAddress) -> Iterator[KafkaAdminClient]:
@@ -180,9 +168,10 @@ class SinkOpening:
                 next_step="see that the broker runs (`lockstep status`), then publish again",
             ) from error
 
-    def _ended(self, address: SinkAddress, partitions: int) -> tuple[OpenTransaction, ...]:
+    def _ended(self, client: SinkClient, partitions: int) -> tuple[OpenTransaction, ...]:
         """Tell what holds the end of the topic although every known shard is fenced, and end it where
         it is this sink's own: a shard's whose marker is gone, or one that hangs. What remains."""
+        address = client.address
         waiting = _waiting_partitions(address, partitions)
         if not waiting:
             return ()
@@ -190,7 +179,7 @@ class SinkOpening:
             found = open_transactions(admin, address.topic, waiting)
             own = _shards_of(address, {one.transactional_id for one in found})
             if own:
-                fence(address, sorted(own))
+                client.fence(sorted(own))
                 self._abort(admin, address, waiting)
                 found = open_transactions(admin, address.topic, waiting)
         for one in found:
@@ -269,16 +258,16 @@ class SinkOpening:
 
 
 def _stamp(
-    address: SinkAddress, recorded: Mapping[int, Marker], markers: Mapping[int, Marker]
+    client: SinkClient, recorded: Mapping[int, Marker], markers: Mapping[int, Marker]
 ) -> None:
     """Write markers without rows, that of shard 0 last: it is what says how many shards there are."""
     for shard, marker in sorted(markers.items(), reverse=True):
-        with linked(address, shard, marker.shards) as link:
-            found = link.open()
-            if found != recorded.get(shard):
-                raise FencedError(f"{FencedError.TEXT} shard {shard}: found {found}")
-            link.begin()
-            link.commit(marker)
+        link = client.link(shard, marker.shards)
+        found = link.open()
+        if found != recorded.get(shard):
+            raise FencedError(f"{FencedError.TEXT} shard {shard}: found {found}")
+        link.begin()
+        link.commit(marker)
 
 
 def _most_shards(markers: Mapping[int, Marker]) -> int:

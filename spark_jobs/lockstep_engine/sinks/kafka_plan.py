@@ -33,6 +33,7 @@ __all__ = [
     "ShardLink",
     "ShardWork",
     "SinkPlan",
+    "StepRows",
     "check_part",
     "lost_markers",
     "marker_after",
@@ -91,6 +92,16 @@ class Message:
     partition: int
     key: bytes | None
     value: bytes | None
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """What a step has in a shard: how many messages, the sum of their hashes as hex digits, and a key
+    that came twice, if one did."""
+
+    count: int
+    digest: str
+    twice: str | None = None
 
 
 @dataclass(frozen=True)
