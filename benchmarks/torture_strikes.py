@@ -51,6 +51,7 @@ FORKS.set_forkserver_preload(
 )
 ROWS, MORE_ROWS = 60, 12
 DRIVER_SECONDS, GIVE_UP_SECONDS = 600.0, 900.0
+ERROR_CHARACTERS = 6000
 TRIGGER_SECONDS = 60.0
 CHANCES = 6
 """How often a moment is looked for again, where a driver had ended before it."""
@@ -203,9 +204,14 @@ class Field:
             raise TortureError("a driver was refused what another try would have to do")
         if code > REFUSED:
             self._say(
-                f"an error that is none of Lockstep's own (exit code {code}); see {self._log}"
+                f"an error that is none of Lockstep's own (exit code {code}):\n{self._last_error()}"
             )
         return code
+
+    def _last_error(self) -> str:
+        """The last one that the drivers' log has; the log goes with the folder."""
+        log = self._log.read_text("utf-8", errors="replace")
+        return log[log.rfind("Traceback (most recent call last)") :][:ERROR_CHARACTERS]
 
     def _recover(self, pipeline: LongLived, since: float, *, is_large: bool = False) -> int:
         """Drive until a driver that began now ends well; how many it took."""
