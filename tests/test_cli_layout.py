@@ -20,6 +20,7 @@ from lockstep.control.changes import (
     Landed,
     RecordInterval,
 )
+from lockstep.control.layout.autoscaling import Load
 from lockstep.control.model import AttemptState, Division, Interval, Version
 from lockstep.sql.circuit import ProjectFiles
 
@@ -181,6 +182,23 @@ def test_who_reads_which_partition_is_shown_as_it_is_recorded(
     shown = result(capsys, "layout", "show", "p")["partitions"]
     assert [one["task"] for one in shown] == ["r 0", "r 1", "r 0", "s 0", "s 1", "s 0", "s 1"]
     assert {one["task"]: one["worker"] for one in shown} == {"r 0": 0, "s 0": 0, "r 1": 1, "s 1": 1}
+
+
+def test_what_autoscaling_would_do_is_shown(store: SqlStore, capsys: Capture) -> None:
+    assert result(capsys, "layout", "propose", "p") == {"loads": [], "proposal": None}
+    base = ""
+    for number in range(3):
+        store.apply("p", RecordInterval(interval(3 * number, 3)))
+        last, name = 3 * number + 2, f"a{number}"
+        store.apply("p", BeginAttempt(attempt(name, 3 * number, last, base)))
+        version = Version(number + 1, name, last, 0, {})
+        store.apply("p", CommitVersion(version, base, Load(last, 0, 50.0, 51.5)))
+        base = name
+    shown = text(capsys, "layout", "propose", "p").splitlines()
+    assert shown[1].split() == ["2", "0", "50.0", "51.5"]
+    assert shown[-1].endswith("lockstep scale p --workers 4")
+    assert "83% of the 60 s between two" in shown[-1]
+    assert result(capsys, "layout", "propose", "p")["proposal"]["workers"] == 4
 
 
 @pytest.mark.usefixtures("store")

@@ -12,6 +12,7 @@ from lockstep.control import transitions
 from lockstep.control.changes import Deploy, Landed
 from lockstep.control.history import rebuilding, standing_interval
 from lockstep.control.job import IntervalJob, Placement, ViewDifference
+from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
@@ -98,13 +99,15 @@ def deploy(
     """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
 
     Where it needs other state than the newest version holds, the next interval makes that, and
-    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known or
-    the partition mapper is none, Refused where it was not approved.
+    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known, the
+    partition mapper is none, or the limits of autoscaling contradict, Refused where it was not
+    approved.
     """
     proposal = propose(folder, settings)
     name = proposal.project.name
     require_broker(name, proposal.files, settings)
     growth_rules(proposal.project)
+    Autoscaling.from_configuration(proposal.project.configuration)
     if proposal.rebuild is not None and approves is not None and not approves(proposal):
         raise Refused(
             f"pipeline {name} was not deployed: the change was not approved",

@@ -18,10 +18,12 @@ from lockstep.adapters.python_views import with_python_views
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
+from lockstep.control.autoscaler import autoscale
 from lockstep.control.backfill import Piece, plan_backfill, replay
 from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
 from lockstep.control.growth import GrowthRules
 from lockstep.control.job import CatalogSettings, CompareResult
+from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.layout.partitions import Grouping
 from lockstep.control.layout.readers import Reader, readers
 from lockstep.control.maintenance import maintain
@@ -152,8 +154,12 @@ class Pipeline:
         return state.last_time is not None and until <= state.last_time
 
     def maintain(self, progress: Progress) -> Maintained:
-        """Trim versions and sweep what dead attempts left."""
-        return maintain(self._opened(), progress)
+        """Trim versions and sweep what dead attempts left; then scale, where the project has that done
+        by what intervals take."""
+        parts = self._opened()
+        maintained = maintain(parts, progress)
+        autoscale(parts, progress)
+        return maintained
 
     def close(self) -> None:
         """Close the connections to the sources."""
@@ -209,6 +215,7 @@ class Pipeline:
             reads_time=self.circuit.reads_time,
             needs_divisions=self.circuit.needs_divisions,
             growth=growth_rules(project),
+            autoscaling=Autoscaling.from_configuration(configuration),
         )
 
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
+from lockstep.control.autoscaler import proposed
 from lockstep.control.changes import ChangeLayout, Landed, Rejected
+from lockstep.control.layout.autoscaling import Autoscaling, Proposal
 from lockstep.control.layout.layouts import Change, Layout, Moved, after, difference
 from lockstep.control.layout.records import LayoutRecord
 from lockstep.control.preconditions import Precondition
 from lockstep.errors import Retry, WrongUse
-from lockstep.runtime import recorded
+from lockstep.runtime import recorded, tables_of
+from lockstep.sql.project import parse_project
 
-__all__ = ["LayoutPlan", "change", "plan_change"]
+__all__ = ["LayoutPlan", "change", "plan_change", "propose"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,15 @@ def plan_change(
     is_hurried = at_once and state.layout != newest
     command = ChangeLayout(newest.epoch, wanted, at_once) if wanted or is_hurried else None
     return LayoutPlan(name, newest, made, difference(newest, made), waits_for, command)
+
+
+def propose(name: str, settings: Settings) -> Proposal | None:
+    """What the project's policy of autoscaling would change now, None for nothing; also where it is off.
+    Changes nothing. Raises NotDeployed, Unreachable; WrongUse where the policy cannot be read."""
+    state = recorded(name, settings)
+    project = parse_project(state.files, settings.variables())
+    _, tables = tables_of(project, settings)
+    return proposed(state, tables, Autoscaling.from_configuration(project.configuration))
 
 
 def change(plan: LayoutPlan, settings: Settings) -> LayoutRecord:

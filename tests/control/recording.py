@@ -9,6 +9,7 @@ from typing import Any
 
 from control_builders import deploy, store_url
 
+from lockstep.adapters.clock import SystemClock
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
 from lockstep.control.changes import Change, Landed
@@ -99,7 +100,7 @@ def opened(tmp_path: Path, engine: Recording, *changes: Change) -> stages.Parts:
         state=double,
         files=nothing,
         engine=double,
-        clock=nothing,
+        clock=SystemClock(),
         limits=StepLimits(),
         retain_versions=2,
         source_names=(),

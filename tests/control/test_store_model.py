@@ -52,6 +52,7 @@ from lockstep.control.changes import (
     Unknown,
 )
 from lockstep.control.layout import layouts
+from lockstep.control.layout.autoscaling import Load
 from lockstep.control.layout.sharding import Dynamic, Fixed
 from lockstep.control.model import (
     Attempt,
@@ -151,7 +152,8 @@ def _commit(draw: Draw, state: PipelineState) -> Change:
         state.layout.epoch + draw(often(0, 1, -1)),
         tables,
     )
-    return CommitVersion(version, draw(often(state.version.attempt, "other")))
+    load = draw(st.sampled_from((None, Load(last, state.layout.epoch, 0.1 + 0.2, -1e-9))))
+    return CommitVersion(version, draw(often(state.version.attempt, "other")), load)
 
 
 def _attempt_ids(state: PipelineState) -> list[str]:

@@ -88,6 +88,13 @@ def test_appended_lists_write_ids_oldest_first(lake: Lake) -> None:
     assert lake.state.added_records("t", first) == 2
     assert lake.state.added_records("t", second) == 1
     assert lake.state.added_records("t", root) == 0
+    sizes = [
+        file.file.file_size_in_bytes
+        for file in lake.table("t").scan(snapshot_id=second).plan_files()
+    ]
+    assert len(sizes) == 2
+    assert lake.state.total_bytes("t", second) == sum(sizes)
+    assert lake.state.total_bytes("t", root) == 0
 
 
 def test_rows_are_appended_in_one_snapshot_that_says_whose_it_is(lake: Lake) -> None:

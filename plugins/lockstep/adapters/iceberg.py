@@ -109,6 +109,10 @@ class IcebergState:
         snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "total-records")
 
+    def total_bytes(self, table: str, snapshot_id: int) -> int:
+        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        return count_of(snapshot, "total-files-size")
+
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         metadata = self._load(table).metadata
         head = oldest = self._snapshot(table, metadata, snapshot_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from lockstep.adapters.sql_values import (
     sink_rows,
     time_of,
 )
+from lockstep.control.layout.autoscaling import Load
 from lockstep.control.layout.records import FIRST
 from lockstep.control.model import (
     Division,
@@ -93,6 +95,7 @@ def read_state(connection: Connection, name: str, *, lock: bool = False) -> Pipe
         rebuilt_step=row.rebuilt_step,
         layouts=(FIRST, *map(record_of, _rows_of(connection, tables.layouts, name, "epoch"))),
         first_counts=json.loads(row.first_counts),
+        loads=tuple(Load(*load) for load in json.loads(row.loads)),
     )
 
 
@@ -283,6 +286,10 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> Valu
         ),
         (lambda s: s.positions, lambda: {"positions": positions_text(after.positions)}),
         (lambda s: s.rebuilt_step, lambda: {"rebuilt_step": after.rebuilt_step}),
+        (
+            lambda s: s.loads,
+            lambda: {"loads": json.dumps([astuple(load) for load in after.loads])},
+        ),
         (lambda s: s.first_counts, lambda: {"first_counts": json.dumps(dict(after.first_counts))}),
         (
             lambda s: s.replaced,

@@ -27,7 +27,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0006"
+HEAD = "0007"
 """The revision that this code works with; `migrations/versions` ends with it."""
 
 METADATA = MetaData()
@@ -66,6 +66,7 @@ pipelines = _table(
     _number("stop_at", nullable=True),
     _number("rebuilt_step"),
     _text("first_counts"),
+    _text("loads"),
 )
 
 steps = _table("steps", _key("pipeline"), _key("step", BigInteger), _number("time_ms"))

@@ -14,6 +14,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, show, table
 from lockstep.control.layout import layouts
+from lockstep.control.layout.autoscaling import Load, Proposal
 from lockstep.control.layout.drawing import strips, svg
 from lockstep.control.layout.layouts import Layout, Moved, difference
 from lockstep.control.layout.readers import Reader
@@ -36,6 +37,7 @@ def register(cli: click.Group) -> None:
     command(group, "show", "lockstep layout show shop --svg layout.svg")(show_layout)
     command(group, "history", "lockstep layout history shop")(history)
     command(group, "diff", "lockstep layout diff shop 1 2")(diff)
+    command(group, "propose", "lockstep layout propose shop")(propose)
     command(group, "move", "lockstep layout move shop 17 0")(move)
     command(group, "replace-host", "lockstep layout replace-host shop host-0 host-7")(replace_host)
 
@@ -127,6 +129,35 @@ def diff(pipeline: str, before: int, later: int) -> None:
     moved = difference(one, other)
     shown = _json_moved(_shown(records[later]), moved)
     show(shown, lambda: f"layout {before} to {later}: {_moved_text(moved)}\n{_ranges_text(moved)}")
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def propose(pipeline: str) -> None:
+    """Show what the last intervals took, and how many workers the project's policy would have."""
+    from lockstep import runtime, scaling
+    from lockstep.control.autoscaler import text_of
+
+    name, settings = pipeline_name(pipeline), Settings.load()
+    loads = runtime.recorded(name, settings).loads
+    proposal = scaling.propose(name, settings)
+
+    def text() -> str:
+        rows = [
+            (load.last_step, load.epoch, f"{load.seconds:.1f}", f"{load.lag_seconds:.1f}")
+            for load in loads
+        ]
+        taken = table(("up to step", "layout", "seconds", "lag (s)"), rows)
+        return f"{taken}\n{'nothing to change' if proposal is None else text_of(name, proposal)}"
+
+    show(ProposedScale(loads, proposal), text)
+
+
+@dataclass(frozen=True)
+class ProposedScale:
+    """What intervals took, oldest first, and what follows from it."""
+
+    loads: tuple[Load, ...]
+    proposal: Proposal | None
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lockstep.control.layout import layouts
+from lockstep.control.layout.autoscaling import Load
 from lockstep.control.model import (
     Attempt,
     Division,
@@ -169,11 +170,13 @@ class CommitVersion:
     Refused unless the attempt is RUNNING and opened `base`, the newest version's attempt is `base`,
     the number is one more, the layout epoch is that in effect, and its last step is the attempt's.
     Pending are then the rest of the interval, if any, or the next one of a replay. Twice is harmless:
-    equal to the version that this attempt has committed, nothing changes.
+    equal to the version that this attempt has committed, nothing changes. `load` is what it took, where
+    that is to be known.
     """
 
     version: Version
     base: str
+    load: Load | None = None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from lockstep.control.job import (
     IntervalResult,
     Placement,
 )
+from lockstep.control.layout.autoscaling import Autoscaling, Load
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -114,6 +115,7 @@ class Parts:
     reached: Callable[[Point], None] = lambda _: None
     reads_time: bool = False
     needs_divisions: bool = False
+    autoscaling: Autoscaling = Autoscaling()  # noqa: RUF009 - frozen
     growth: GrowthRules = field(default_factory=GrowthRules)
 
 
@@ -129,6 +131,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
     version cannot be opened, the tables know more than the store, or a replay gives other rows.
     """
+    started = parts.clock.now()
     recorded = parts.store.read(parts.pipeline)
     interval = recorded.pending
     if interval is None:
@@ -157,7 +160,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     job = interval_job(parts, began, attempt, base, interval)
     result = append(parts, began, job, progress)
     parts.reached(Point.RUN_APPENDED)
-    return commit(parts, began, attempt, job, result, progress)
+    return commit(parts, began, attempt, job, result, started, progress)
 
 
 def interval_job(
@@ -269,10 +272,12 @@ def commit(
     attempt: Attempt,
     job: IntervalJob,
     result: IntervalResult,
+    started: datetime,
     progress: Progress,
 ) -> Committed:
     """Check the attempt's branches against what it says it wrote, and a replay's rows against what they
-    were, then compare and set the version. `began` is the state in which the attempt began."""
+    were, then compare and set the version. `began` is the state in which the attempt began, `started`
+    when that was."""
     base, interval = began.version, job.interval
     check_branches(parts, attempt, base, result)
     if began.dropped:
@@ -281,7 +286,7 @@ def commit(
     version = Version(
         base.number + 1, attempt.id, interval.last_step, job.layout_epoch, result.tables
     )
-    change = CommitVersion(version, base.attempt)
+    change = CommitVersion(version, base.attempt, _load(parts, began, job, started))
     outcome = parts.store.apply(parts.pipeline, change)
     if isinstance(outcome, Unknown):
         outcome = _resolve_unknown(parts, attempt, outcome)
@@ -297,6 +302,21 @@ def commit(
     parts.reached(Point.COMMIT_SETTLED)
     progress(f"{interval.text}: version {version.number} is committed")
     return _committed(parts, version, interval, result)
+
+
+def _load(parts: Parts, began: PipelineState, job: IntervalJob, started: datetime) -> Load | None:
+    """What the interval has taken until now; of one that only repeats, or makes state anew, it says
+    nothing of those that follow."""
+    if began.dropped or job.rebuilding is not None or began.pending is None:
+        return None
+    now = parts.clock.now()
+    lag = now - job.interval.divisions[-1].time
+    return Load(
+        began.pending.last_step,
+        job.layout_epoch,
+        (now - started).total_seconds(),
+        lag.total_seconds(),
+    )
 
 
 def check_branches(parts: Parts, attempt: Attempt, base: Version, result: IntervalResult) -> None:

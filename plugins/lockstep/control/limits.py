@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from lockstep.errors import WrongUse
 
-__all__ = ["StepLimits"]
+__all__ = ["StepLimits", "count_of_key", "wrong_key"]
 
 _UNIT_MILLISECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -41,22 +41,24 @@ class StepLimits:
             ("lockstep.interval", self.interval_seconds),
         ):
             if seconds * 1000 < 1 or round(seconds * 1000) / 1000 != seconds:
-                raise _wrong(key, "a duration of whole milliseconds, at least 1 ms", f"{seconds} s")
+                raise wrong_key(
+                    key, "a duration of whole milliseconds, at least 1 ms", f"{seconds} s"
+                )
         for key, count in (
             ("lockstep.steps_per_interval", self.steps_per_interval),
             ("lockstep.rows_per_step", self.rows_per_step),
             ("lockstep.rows_per_interval", self.rows_per_interval),
         ):
             if count < 1:
-                raise _wrong(key, "a whole number of at least 1", str(count))
+                raise wrong_key(key, "a whole number of at least 1", str(count))
         if self.step_seconds > self.interval_seconds:
-            raise _wrong(
+            raise wrong_key(
                 "lockstep.step",
                 f"at most lockstep.interval, {self.interval_seconds:g} s",
                 f"{self.step_seconds:g} s",
             )
         if self.rows_per_step > self.rows_per_interval:
-            raise _wrong(
+            raise wrong_key(
                 "lockstep.rows_per_step",
                 f"at most lockstep.rows_per_interval, {self.rows_per_interval}",
                 str(self.rows_per_step),
@@ -81,7 +83,7 @@ class StepLimits:
 
         def count(key: str, otherwise: int) -> int:
             text = configuration.get(key)
-            return otherwise if text is None else _count(key, str(text))
+            return otherwise if text is None else count_of_key(key, str(text))
 
         rows_per_interval = count("lockstep.rows_per_interval", default.rows_per_interval)
         interval_seconds = seconds("lockstep.interval", default.interval_seconds)
@@ -101,20 +103,22 @@ def _seconds(key: str, text: str) -> float:
     expected = "a duration such as '10 seconds', '1 minute', '500 ms', or a number of seconds"
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in _UNIT_MILLISECONDS:
-        raise _wrong(key, expected, f"'{text}'")
+        raise wrong_key(key, expected, f"'{text}'")
     milliseconds = Fraction(match[1]) * _UNIT_MILLISECONDS[match[2]]
     if milliseconds.denominator != 1 or milliseconds < 1:
-        raise _wrong(key, "a duration of whole milliseconds, at least 1 ms", f"'{text}'")
+        raise wrong_key(key, "a duration of whole milliseconds, at least 1 ms", f"'{text}'")
     return int(milliseconds) / 1000
 
 
-def _count(key: str, text: str) -> int:
+def count_of_key(key: str, text: str) -> int:
+    """The whole number that a configuration key holds. Raises WrongUse."""
     if _COUNT.fullmatch(text.strip()) is None:
-        raise _wrong(key, "a whole number such as 1000000", f"'{text}'")
+        raise wrong_key(key, "a whole number such as 1000000", f"'{text}'")
     return int(text.strip().replace("_", ""))
 
 
-def _wrong(key: str, expected: str, found: str) -> WrongUse:
+def wrong_key(key: str, expected: str, found: str) -> WrongUse:
+    """That a configuration key holds what it cannot mean."""
     return WrongUse(
         f"configuration key {key} has a value that cannot be used",
         expected=expected,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from lockstep.control.layout.autoscaling import Load
 from lockstep.control.layout.layouts import Layout
 from lockstep.control.layout.records import FIRST, LayoutRecord, LoggedLayout, in_effect
 from lockstep.ids import attempt_branch
@@ -321,7 +322,7 @@ class PipelineState:
     is there until a version is committed. `stop_at` is the step before which the pipeline stops,
     where that is desired. `layouts` are all there ever were, by epoch, and last those that wait for
     the pending interval to be committed. `first_counts` says of topics' sources how many partitions
-    there were when they were divided first.
+    there were when they were divided first. `loads` are what the last intervals took, oldest first.
     """
 
     name: str
@@ -344,6 +345,7 @@ class PipelineState:
     rebuilt_step: int = -1
     layouts: tuple[LayoutRecord, ...] = (FIRST,)
     first_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    loads: tuple[Load, ...] = ()
 
     @property
     def layout(self) -> Layout:

@@ -174,6 +174,10 @@ class State(Protocol):
         """How many rows a table has at a snapshot, by its own summary."""
         ...
 
+    def total_bytes(self, table: str, snapshot_id: int) -> int:
+        """How many bytes the files of a table have at a snapshot, by its own summary."""
+        ...
+
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         """How many rows at most the snapshot and its ancestors added for later steps than `step`, by
         their summaries: all of the table's where ancestors that would tell have expired. Raises

@@ -36,6 +36,7 @@ from lockstep.control.changes import (
     UndoRollBack,
 )
 from lockstep.control.deploys import deploy_again, first_deploy, restore, set_desired
+from lockstep.control.layout.autoscaling import KEPT_LOADS, Load
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -338,9 +339,17 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
         attempts=_with_state(state, attempt.id, AttemptState.COMMITTED),
         pending=None if pending is None else pending.after(version.last_step),
         replaced=None,
+        loads=state.loads if change.load is None else _with_load(state.loads, change.load),
         rebuilt_step=attempt.first_step if state.replaced is not None else state.rebuilt_step,
     )
     return replayed(committed, log) if state.dropped else committed
+
+
+def _with_load(loads: tuple[Load, ...], load: Load) -> tuple[Load, ...]:
+    """With one interval more, or more of the newest, which was committed in pieces."""
+    if loads and loads[-1].last_step == load.last_step:
+        return (*loads[:-1], loads[-1].joined(load))
+    return (*loads, load)[-KEPT_LOADS:]
 
 
 def _check_base(state: PipelineState, base: str) -> None:

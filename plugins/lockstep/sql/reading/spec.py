@@ -162,6 +162,8 @@ OWN_SETTINGS = frozenset(
         *("lockstep.rows_per_step", "lockstep.rows_per_interval", "lockstep.retain_versions"),
         *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR, PUBLISH),
         *(PARTITION_MAPPER, PARTITION_GROUPING),
+        *("lockstep.autoscale", "lockstep.autoscale.least_workers"),
+        *("lockstep.autoscale.most_workers", "lockstep.autoscale.bytes_per_shard"),
     )
 )
 _CHOICES = {
@@ -172,6 +174,11 @@ _CHOICES = {
     PUBLISH: {
         "interval": "all steps of an interval at its end",
         "step": "one after another",
+    },
+    "lockstep.autoscale": {
+        "off": "nobody looks",
+        "propose": "maintenance says what it would change",
+        "apply": "it does",
     },
     PARTITION_GROUPING: {
         "partition": "the same number of all topics by one task",
