@@ -124,6 +124,8 @@ def _strike(
         with_rival=can_have_rival and chance.random() < 0.2,
         with_maintenance=chance.random() if chance.random() < 0.3 else None,
         with_more_input=victim is Victim.BROKER or chance.random() < 0.3,
+        scaled_to=chance.randint(1, 4) if chance.random() < 0.4 else None,
+        scaled_at_once=chance.random() < 0.4,
     )
 
 
@@ -240,6 +242,7 @@ def _line(number: int, strikes: list[Strike], outcome: Outcome, results: Results
     more = [
         *(["as if large"] if strike.is_large else []),
         *(["a rival"] if strike.with_rival else []),
+        *([f"{strike.scaled_to} workers"] if strike.scaled_to is not None else []),
         *(["maintenance"] if strike.with_maintenance is not None else []),
         *(["more input"] if strike.with_more_input else []),
     ]

@@ -23,8 +23,10 @@ from pathlib import Path
 
 from torture_servers import BROKER, ROOT, SCHEDULER, SPARK, Servers
 
+from lockstep import scaling
 from lockstep.adapters import airflow_api
 from lockstep.adapters.settings import Settings
+from lockstep.control.layout.scaling import scaled
 from lockstep.errors import LockstepError
 from lockstep.runtime import recorded
 
@@ -94,7 +96,8 @@ class Strike:
     """One run. `point` None: after `share` of a normal interval. A victim that is stopped sleeps for
     `sleep_seconds`. `is_large`: few rows take the ways of many. `with_rival`: two drivers start at
     once. `with_maintenance`: maintenance starts too, after another share of an interval.
-    `with_more_input`: records go on coming in after the strike."""
+    `with_more_input`: records go on coming in after the strike. `scaled_to`: the layout changes right
+    after it, to so many workers; under the interval under way, too, where `scaled_at_once`."""
 
     pipeline: str
     victim: Victim
@@ -106,6 +109,8 @@ class Strike:
     with_rival: bool = False
     with_maintenance: float | None = None
     with_more_input: bool = False
+    scaled_to: int | None = None
+    scaled_at_once: bool = False
 
     @property
     def kind(self) -> str:
@@ -237,6 +242,7 @@ class Field:
         victim = self._at_the_moment(strike, pipeline)
         struck, sent = time.monotonic(), pipeline.sent
         self._hit(strike, victim)
+        self._scale(strike, pipeline)
         if strike.with_more_input:
             pipeline.send(MORE_ROWS)
         tries = self._recover(pipeline, struck, is_large=strike.is_large)
@@ -304,6 +310,18 @@ class Field:
                 self._later(strike.sleep_seconds, self.servers.resume, server)
                 os.kill(process_id, signal.SIGCONT)
 
+    @staticmethod
+    def _scale(strike: Strike, pipeline: LongLived) -> None:
+        """What an attempt has done under another layout is void, or it commits first."""
+        workers, at_once = strike.scaled_to, strike.scaled_at_once
+        if workers is None:
+            return
+        settings = pipeline.settings
+        plan = scaling.plan_change(
+            pipeline.name, lambda newest: scaled(newest, workers), settings, at_once=at_once
+        )
+        scaling.change(plan, settings)
+
     def _collect(self, process_id: int) -> None:
         """Until its parent has collected it, a dead process has an id that somebody may ask for."""
         for driver in self._drivers:
@@ -325,6 +343,7 @@ class Field:
             raise TortureError(f"no task was caught at {strike.moment} in {CHANCES} tries")
         struck, sent = time.monotonic(), pipeline.sent
         self._hit(strike, victim)
+        self._scale(strike, pipeline)
         if strike.with_more_input:
             pipeline.send(MORE_ROWS)
         while (state := self._state(settings, run)) not in ("success", "failed"):

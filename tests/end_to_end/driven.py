@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from stopping import AnyPoint, stop_at, stopped
@@ -15,6 +17,7 @@ from lockstep.adapters.settings import Settings
 
 __all__ = ["environment", "kill_at", "own_settings", "run_through"]
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 DRIVER = (sys.executable, str(Path(__file__).with_name("drive.py")))
 
 
@@ -46,12 +49,14 @@ def environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def kill_at(point: AnyPoint, pipeline: str, settings: Settings) -> None:
-    """Drive until the process stops at the point, and kill it there."""
+def kill_at(
+    point: AnyPoint, pipeline: str, settings: Settings, more: Mapping[str, str] = NOTHING
+) -> None:
+    """Drive until the process stops at the point, and kill it there. `more` is for its environment."""
     stop_at(settings.home, pipeline, point)
     driver = subprocess.Popen(
         [*DRIVER, pipeline, "advance"],
-        env=environment(settings),
+        env={**environment(settings), **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,11 +68,13 @@ def kill_at(point: AnyPoint, pipeline: str, settings: Settings) -> None:
     assert driver.returncode == -signal.SIGKILL
 
 
-def run_through(pipeline: str, settings: Settings) -> subprocess.CompletedProcess[str]:
-    """Drive until all that is there now is published."""
+def run_through(
+    pipeline: str, settings: Settings, more: Mapping[str, str] = NOTHING
+) -> subprocess.CompletedProcess[str]:
+    """Drive until all that is there now is published. `more` is for the process's environment."""
     return subprocess.run(
         [*DRIVER, pipeline, "advance"],
-        env=environment(settings),
+        env={**environment(settings), **more},
         capture_output=True,
         text=True,
         timeout=300,
