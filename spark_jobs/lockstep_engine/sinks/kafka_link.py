@@ -30,6 +30,7 @@ __all__ = [
     "SinkAddress",
     "SinkClient",
     "TransactionLink",
+    "end_unread",
     "linked",
     "partition_count",
     "read_markers",
@@ -396,6 +397,16 @@ def _stable_offsets(
                 next_step="publish again: it ends what transaction is open",
             )
         time.sleep(0.1)
+
+
+def end_unread(address: SinkAddress, error: KafkaException | TimeoutError) -> Unreachable:
+    """That the broker does not say where the topic ends; a future that is given up has no text."""
+    silence = f"no answer within {ANSWER_SECONDS:g} s"
+    return Unreachable(
+        f"sink {address.sink}: the end of topic {address.topic} could not be read",
+        found=silence if isinstance(error, TimeoutError) else str(error),
+        next_step="see that the broker runs (`lockstep status`), then publish again",
+    )
 
 
 def _translated(error: KafkaException, address: SinkAddress) -> Exception:

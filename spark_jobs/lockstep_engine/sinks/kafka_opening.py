@@ -30,6 +30,7 @@ from lockstep_engine.sinks.kafka_link import (
     ANSWER_SECONDS,
     SinkAddress,
     SinkClient,
+    end_unread,
 )
 from lockstep_engine.sinks.kafka_plan import (
     FencedError,
@@ -295,10 +296,6 @@ def _waiting_partitions(address: SinkAddress, partitions: int) -> list[int]:
             }
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         )
-    except KafkaException as error:
-        raise Unreachable(
-            f"sink {address.sink}: the end of topic {address.topic} could not be read",
-            found=str(error),
-            next_step="see that the broker runs (`lockstep status`), then publish again",
-        ) from error
+    except (KafkaException, TimeoutError) as error:
+        raise end_unread(address, error) from error
     return [partition for partition in sorted(end) if stable[partition] < end[partition]]

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from lockstep.errors import Unreachable
-from lockstep_engine.sinks.kafka_link import ANSWER_SECONDS, SinkAddress
+from lockstep_engine.sinks.kafka_link import ANSWER_SECONDS, SinkAddress, end_unread
 
 __all__ = ["Tail", "own_step", "read_tail"]
 
@@ -58,11 +57,7 @@ def read_tail(address: SinkAddress, partitions: int, published: int) -> Tail:
         if found and not doubt and _is_compacted(address):
             doubt = "the topic is compacted"
     except KafkaException as error:
-        raise Unreachable(
-            f"sink {address.sink}: the end of topic {address.topic} could not be read",
-            found=str(error),
-            next_step="see that the broker runs (`lockstep status`), then publish again",
-        ) from error
+        raise end_unread(address, error) from error
     finally:
         consumer.close()
     return Tail(found, doubt)
@@ -82,7 +77,11 @@ def _is_compacted(address: SinkAddress) -> bool:
     topic = ConfigResource(ConfigResource.Type.TOPIC, address.topic)
     admin = AdminClient({**address.connection, "log_level": 2})
     (asked,) = admin.describe_configs([topic]).values()
-    return "compact" in asked.result(ANSWER_SECONDS)["cleanup.policy"].value
+    try:
+        described = asked.result(ANSWER_SECONDS)
+    except (KafkaException, TimeoutError) as error:
+        raise end_unread(address, error) from error
+    return "compact" in described["cleanup.policy"].value
 
 
 def _read_back(
