@@ -33,9 +33,9 @@ def take_over(address: SinkAddress, marker: Marker) -> None:
         other.commit(marker)
 
 
-def producers() -> int:
+def producers() -> list[Producer]:
     gc.collect()
-    return sum(isinstance(one, Producer) for one in gc.get_objects())
+    return [one for one in gc.get_objects() if isinstance(one, Producer)]
 
 
 def send_until_it_fails(link: TransactionLink) -> None:
@@ -97,4 +97,5 @@ def test_producers_are_freed_though_messages_never_went_out(address: SinkAddress
         link = client.link(0, 1)
         link.begin()
         send_until_it_fails(link)
-    assert producers() == before
+    # Those of other tests may be freed at any time, so long as nobody holds them.
+    assert not [one for one in producers() if all(one is not other for other in before)]
