@@ -303,10 +303,9 @@ def recorded(name: str, settings: Settings) -> PipelineState:
     return SqlStore(settings.store_url).read(name)
 
 
-def partition_readers(name: str, settings: Settings, epoch: int) -> tuple[Reader, ...]:
+def partition_readers(state: PipelineState, settings: Settings, epoch: int) -> tuple[Reader, ...]:
     """Which task and worker reads each recorded source partition under a layout that there is. No broker
-    is asked. Raises NotDeployed; WrongUse where the mapper is none."""
-    state = recorded(name, settings)
+    is asked. Raises WrongUse where the mapper is none."""
     if not any(isinstance(position, TopicSlice) for position in state.positions):
         return ()
     project = parse_project(state.files, settings.variables())

@@ -12,6 +12,7 @@ from lockstep.control.changes import ChangeLayout, Landed, Rejected
 from lockstep.control.layout.autoscaling import Autoscaling, Proposal
 from lockstep.control.layout.layouts import Change, Layout, Moved, after, difference
 from lockstep.control.layout.records import LayoutRecord
+from lockstep.control.model import PipelineState
 from lockstep.control.preconditions import Precondition
 from lockstep.errors import Retry, WrongUse
 from lockstep.runtime import recorded, tables_of
@@ -59,10 +60,9 @@ def plan_change(
     return LayoutPlan(name, newest, made, difference(newest, made), waits_for, command)
 
 
-def propose(name: str, settings: Settings) -> Proposal | None:
+def propose(state: PipelineState, settings: Settings) -> Proposal | None:
     """What the project's policy of autoscaling would change now, None for nothing; also where it is off.
-    Changes nothing. Raises NotDeployed, Unreachable; WrongUse where the policy cannot be read."""
-    state = recorded(name, settings)
+    Changes nothing. Raises Unreachable; WrongUse where the policy cannot be read."""
     project = parse_project(state.files, settings.variables())
     _, tables = tables_of(project, settings)
     return proposed(state, tables, Autoscaling.from_configuration(project.configuration))

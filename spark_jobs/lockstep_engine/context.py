@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from lockstep.control.job import Placement
+from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Node
 
@@ -29,7 +30,7 @@ LARGE_STATE = 1_000_000
 to compile a filter that is another one in each interval."""
 
 
-DEFAULT_PLACEMENT = Placement(2, (0, 1))
+DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 """Where no layout names workers: as many tasks as the smallest machine works on at a time."""
 
 _PARTS = 4

@@ -27,18 +27,12 @@ from lockstep.errors import SourceChanged
 from lockstep.runtime import Pipeline, receipt, recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
+import market
 from followed_shop import rows, settings_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-SPEC = """\
-name: {name}
-storage: unused
-catalog: lake
-database: {name}
-libraries:
-  - glob: {{include: sql/**}}
-configuration:
+SPEC = f"""{market.SPEC}configuration:
   lockstep.rows_per_step: "8"
 """
 PRICES = """\

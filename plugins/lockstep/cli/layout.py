@@ -18,9 +18,10 @@ from lockstep.control.layout.autoscaling import Load, Proposal
 from lockstep.control.layout.drawing import strips, svg
 from lockstep.control.layout.layouts import Layout, Moved, difference
 from lockstep.control.layout.readers import Reader
-from lockstep.control.layout.records import LayoutRecord, in_effect
+from lockstep.control.layout.records import LayoutRecord
 from lockstep.control.layout.scaling import scaled
 from lockstep.control.layout.sharding import Dynamic, Fixed, Sharding
+from lockstep.control.model import PipelineState
 from lockstep.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ def scale(
     """
     name = pipeline_name(pipeline)
     sharding = _sharding(shards, dynamic, name)
-    _change(name, lambda newest: scaled(newest, workers, hosts, sharding), now, dry_run)
+    _change(
+        name,
+        lambda newest: scaled(newest, workers, hosts, sharding),
+        at_once=now,
+        dry_run=dry_run,
+    )
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
@@ -80,12 +86,11 @@ def show_layout(pipeline: str, epoch: int | None, drawing: str | None) -> None:
     which partition of the topics, as far as steps have."""
     from lockstep import runtime
 
-    name, records = _records(pipeline)
-    layout = in_effect(records) if epoch is None else _of_epoch(name, records, epoch).layout
+    state = _recorded(pipeline)
+    record = _of_epoch(state, state.layout.epoch if epoch is None else epoch)
     if drawing:
-        Path(drawing).write_text(svg(layout, _title(records[layout.epoch])), "utf-8")
-    record = records[layout.epoch]
-    found = runtime.partition_readers(name, Settings.load(), layout.epoch)
+        Path(drawing).write_text(svg(record.layout, _title(record)), "utf-8")
+    found = runtime.partition_readers(state, Settings.load(), record.layout.epoch)
     shown = ShownReaders(**vars(_shown(record)), partitions=found)
     show(shown, lambda: "\n".join((_text(record), *_readers_text(found))))
 
@@ -93,10 +98,10 @@ def show_layout(pipeline: str, epoch: int | None, drawing: str | None) -> None:
 @click.argument("pipeline", metavar="PIPELINE|DIR")
 def history(pipeline: str) -> None:
     """Show all layouts that there were, and which part of the state each has moved."""
-    _, records = _records(pipeline)
+    records = _recorded(pipeline).layouts
     befores = [records[0], *records]
     found = [
-        Changed(_shown(record), difference(before.layout, record.layout))
+        _shown_change(record, difference(before.layout, record.layout))
         for before, record in zip(befores, records, strict=False)
     ]
 
@@ -108,15 +113,15 @@ def history(pipeline: str) -> None:
                 len(one.layout.workers),
                 len({worker.host for worker in one.layout.workers}),
                 one.layout.shards,
-                _percent(one.moved.share),
-                _percent(one.moved.between_hosts),
+                _percent(one.moved),
+                _percent(one.between_hosts),
             )
             for one in found
         ]
         headers = ("epoch", "from step", "workers", "hosts", "shards", "moved", "between hosts")
         return table(headers, rows)
 
-    show([_json_moved(one.layout, one.moved) for one in found], text)
+    show(found, text)
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
@@ -124,32 +129,33 @@ def history(pipeline: str) -> None:
 @click.argument("later", metavar="EPOCH", type=click.IntRange(0))
 def diff(pipeline: str, before: int, later: int) -> None:
     """Show what moves between two layouts."""
-    name, records = _records(pipeline)
-    one, other = (_of_epoch(name, records, epoch).layout for epoch in (before, later))
-    moved = difference(one, other)
-    shown = _json_moved(_shown(records[later]), moved)
+    state = _recorded(pipeline)
+    one, other = (_of_epoch(state, epoch) for epoch in (before, later))
+    moved = difference(one.layout, other.layout)
+    shown = _shown_change(other, moved)
     show(shown, lambda: f"layout {before} to {later}: {_moved_text(moved)}\n{_ranges_text(moved)}")
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
 def propose(pipeline: str) -> None:
     """Show what the last intervals took, and how many workers the project's policy would have."""
-    from lockstep import runtime, scaling
+    from lockstep import scaling
     from lockstep.control.autoscaler import text_of
 
-    name, settings = pipeline_name(pipeline), Settings.load()
-    loads = runtime.recorded(name, settings).loads
-    proposal = scaling.propose(name, settings)
+    state = _recorded(pipeline)
+    proposal = scaling.propose(state, Settings.load())
 
     def text() -> str:
         rows = [
             (load.last_step, load.epoch, f"{load.seconds:.1f}", f"{load.lag_seconds:.1f}")
-            for load in loads
+            for load in state.loads
         ]
         taken = table(("up to step", "layout", "seconds", "lag (s)"), rows)
-        return f"{taken}\n{'nothing to change' if proposal is None else text_of(name, proposal)}"
+        return (
+            f"{taken}\n{'nothing to change' if proposal is None else text_of(state.name, proposal)}"
+        )
 
-    show(ProposedScale(loads, proposal), text)
+    show(ProposedScale(state.loads, proposal), text)
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ class ProposedScale:
 def move(pipeline: str, shard: int, worker: int) -> None:
     """Give a shard to a worker, however uneven that is, until workers come or go."""
     name = pipeline_name(pipeline)
-    _change(name, lambda _: (layouts.Move(shard, worker),), at_once=False, dry_run=False)
+    _change(name, lambda _: (layouts.Move(shard, worker),))
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
@@ -175,7 +181,7 @@ def move(pipeline: str, shard: int, worker: int) -> None:
 def replace_host(pipeline: str, old: str, new: str) -> None:
     """Have the workers of one host run on another that is new: each shard moves once, or not at all."""
     name = pipeline_name(pipeline)
-    _change(name, lambda _: (layouts.ReplaceHost(old, new),), at_once=False, dry_run=False)
+    _change(name, lambda _: (layouts.ReplaceHost(old, new),))
 
 
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────
@@ -210,16 +216,8 @@ class ShownReaders(ShownLayout):
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A layout, and what it moved."""
-
-    layout: ShownLayout
-    moved: Moved
-
-
-@dataclass(frozen=True)
 class ShownChange:
-    """The same for JSON, shares as numbers from 0 to 1; `waits_for` as in `LayoutPlan`."""
+    """A layout, and what it moved: shares are numbers from 0 to 1; `waits_for` as in `LayoutPlan`."""
 
     layout: ShownLayout
     moved: float
@@ -228,9 +226,9 @@ class ShownChange:
     waits_for: str | None = None
 
 
-def _json_moved(layout: ShownLayout, moved: Moved, waits_for: str | None = None) -> ShownChange:
+def _shown_change(record: LayoutRecord, moved: Moved, waits_for: str | None = None) -> ShownChange:
     shares = float(moved.share), float(moved.between_hosts)
-    return ShownChange(layout, *shares, moved.ranges, waits_for)
+    return ShownChange(_shown(record), *shares, moved.ranges, waits_for)
 
 
 def _shown(record: LayoutRecord) -> ShownLayout:
@@ -314,7 +312,7 @@ def _ranges_text(moved: Moved) -> str:
     )
 
 
-def _percent(share: Fraction) -> str:
+def _percent(share: Fraction | float) -> str:
     return f"{float(share):.1%}"
 
 
@@ -324,8 +322,9 @@ def _percent(share: Fraction) -> str:
 def _change(
     name: str,
     changes: Callable[[Layout], tuple[layouts.Change, ...]],
-    at_once: bool,
-    dry_run: bool,
+    *,
+    at_once: bool = False,
+    dry_run: bool = False,
 ) -> None:
     from lockstep import scaling
 
@@ -333,7 +332,7 @@ def _change(
     plan = scaling.plan_change(name, changes, settings, at_once=at_once)
     record = LayoutRecord(plan.after, None) if dry_run else scaling.change(plan, settings)
     waits_for = plan.waits_for if record.from_step is None else None
-    shown = _json_moved(_shown(record), plan.moved, waits_for)
+    shown = _shown_change(record, plan.moved, waits_for)
     show(shown, lambda: _plan_text(plan, record, dry_run))
 
 
@@ -370,19 +369,18 @@ def _sharding(shards: int | None, dynamic: str | None, name: str) -> Sharding | 
         ) from error
 
 
-def _records(pipeline: str) -> tuple[str, Sequence[LayoutRecord]]:
+def _recorded(pipeline: str) -> PipelineState:
     from lockstep import runtime
 
-    name = pipeline_name(pipeline)
-    return name, runtime.recorded(name, Settings.load()).layouts
+    return runtime.recorded(pipeline_name(pipeline), Settings.load())
 
 
-def _of_epoch(name: str, records: Sequence[LayoutRecord], epoch: int) -> LayoutRecord:
-    if epoch < len(records):
-        return records[epoch]
+def _of_epoch(state: PipelineState, epoch: int) -> LayoutRecord:
+    if epoch < len(state.layouts):
+        return state.layouts[epoch]
     raise WrongUse(
-        f"pipeline {name} has no layout {epoch}",
-        expected=f"an epoch from 0 to {len(records) - 1}",
+        f"pipeline {state.name} has no layout {epoch}",
+        expected=f"an epoch from 0 to {len(state.layouts) - 1}",
         found=str(epoch),
-        next_step=f"lockstep layout history {name}",
+        next_step=f"lockstep layout history {state.name}",
     )

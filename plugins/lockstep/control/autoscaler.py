@@ -17,7 +17,7 @@ __all__ = ["autoscale", "proposed", "text_of"]
 def proposed(state: PipelineState, tables: State, policy: Autoscaling) -> Proposal | None:
     """What to change, None for nothing: also while another layout waits, or a rollback is replayed.
     Raises Unreachable."""
-    if state.layouts[-1].from_step is None or state.dropped:
+    if state.has_waiting_layout or state.dropped:
         return None
     traces = [held for held in state.version.tables.items() if is_trace(held[0])]
     sizes = in_parallel(lambda held: tables.total_bytes(*held), traces)

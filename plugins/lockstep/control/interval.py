@@ -95,7 +95,8 @@ class Parts:
     `source_names` are the project's sources, `reads_time` says that a view changes as time goes on,
     `needs_divisions` that a view's rows depend on which step a record was in,
     `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
-    `reached` is told each point that a stage gets to, `growth` says what topics may grow to.
+    `reached` is told each point that a stage gets to, `growth` says what topics may grow to, and
+    `autoscaling` when there should be more workers, or fewer.
     """
 
     pipeline: str
@@ -127,9 +128,9 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
     where nothing is pending.
 
     Steps that are replayed after a rollback run whole as they did, and are compared with their output
-    of before. Raises
-    AttemptLost where another attempt has landed or this one was abandoned, StateDiverged where the
-    version cannot be opened, the tables know more than the store, or a replay gives other rows.
+    of before. Raises AttemptLost where another attempt has landed or this one was abandoned,
+    StateDiverged where the version cannot be opened, the tables know more than the store, or a replay
+    gives other rows.
     """
     started = parts.clock.now()
     recorded = parts.store.read(parts.pipeline)

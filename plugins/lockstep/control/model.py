@@ -352,6 +352,11 @@ class PipelineState:
         """The layout that attempts run under, and the next interval's."""
         return in_effect(self.layouts)
 
+    @property
+    def has_waiting_layout(self) -> bool:
+        """Whether a layout is recorded that waits for the pending interval."""
+        return self.layouts[-1].from_step is None
+
     def layouts_after(self, epoch: int) -> tuple[LoggedLayout, ...]:
         """Those after an epoch, up to the one in effect."""
         last = self.layout.epoch

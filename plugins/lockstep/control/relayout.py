@@ -43,7 +43,7 @@ def _check_newest(state: PipelineState, epoch: int) -> None:
 
 def _at_once(state: PipelineState) -> PipelineState:
     """Under the pending interval, too: what an attempt at it has done under another layout is void."""
-    if state.pending is None or state.layouts[-1].from_step is not None:
+    if state.pending is None or not state.has_waiting_layout:
         return state
     attempts = given_up(state.attempts, AT_WORK)
     return _in_effect(replace(state, attempts=attempts), state.pending.first_step)
@@ -51,7 +51,7 @@ def _at_once(state: PipelineState) -> PipelineState:
 
 def at_boundary(state: PipelineState) -> PipelineState:
     """The layouts that wait take effect once no interval is pending."""
-    if state.pending is not None or state.layouts[-1].from_step is not None:
+    if state.pending is not None or not state.has_waiting_layout:
         return state
     return _in_effect(state, state.next_step)
 

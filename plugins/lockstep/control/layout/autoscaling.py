@@ -18,10 +18,10 @@ from enum import Enum
 from statistics import median
 
 from lockstep.control.layout.layouts import Layout
-from lockstep.control.layout.sharding import BUCKETS, Fixed, Sharding
+from lockstep.control.layout.sharding import BUCKETS, Fixed, Sharding, power_of_two
 from lockstep.control.limits import StepLimits, count_of_key, wrong_key
 
-__all__ = ["KEPT_LOADS", "Autoscaling", "Load", "Mode", "Proposal"]
+__all__ = ["DEFAULT_WORKERS", "KEPT_LOADS", "Autoscaling", "Load", "Mode", "Proposal"]
 
 TOO_BUSY, TOO_IDLE, WANTED = 0.8, 0.2, 0.5
 """Shares of the time between two intervals that one takes."""
@@ -142,7 +142,6 @@ class Autoscaling:
         shards = len(layout.owners)
         if state_bytes <= shards * self.bytes_per_shard or shards == BUCKETS:
             return None
-        wanted = -(-state_bytes // self.bytes_per_shard)
-        more = min(BUCKETS, 1 << (wanted - 1).bit_length())
+        more = power_of_two(-(-state_bytes // self.bytes_per_shard))
         reason = f"{state_bytes:,} bytes of state are {state_bytes // shards:,} a shard"
         return Proposal(workers, Fixed(more), reason)

@@ -23,6 +23,7 @@ __all__ = [
     "Sharding",
     "assign",
     "moved",
+    "power_of_two",
     "resharded",
 ]
 
@@ -56,8 +57,7 @@ class Dynamic:
             raise ValueError(f"an inaccuracy lies between 0 and 1, not at {self.inaccuracy}")
 
     def count(self, workers: int) -> int:
-        wanted = -(-workers // self.inaccuracy)
-        return min(BUCKETS, 1 << (max(1, wanted) - 1).bit_length())
+        return power_of_two(-(-workers // self.inaccuracy))
 
 
 Sharding = Fixed | Dynamic
@@ -200,6 +200,11 @@ class _Assignment:
                 if taker != giver
             ]
         return found
+
+
+def power_of_two(shards: int) -> int:
+    """The least number of shards that there can be, and is no less: 1 to BUCKETS."""
+    return min(BUCKETS, 1 << (max(1, shards) - 1).bit_length())
 
 
 def _is_power_of_two(number: int) -> bool:
