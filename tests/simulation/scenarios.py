@@ -24,6 +24,7 @@ from simulate import INCARNATION, PIPELINE, TOPIC_SINK
 
 from lockstep.control import (
     interval,
+    maintenance,
     positions,
     publishing,
     relayout,
@@ -173,6 +174,13 @@ def store_lost_with_a_marker(life: Life) -> None:
 def store_lost_in_mid_pin(life: Life) -> None:
     """A run dies when its version is pinned on some tables only, and the store is lost."""
     life.advance(2)
+    _die_in_mid_pin(life, life.moments.randint(4, 12))
+    life.rebuild(life.lose_store())
+    life.finish()
+
+
+def _die_in_mid_pin(life: Life, turns: int) -> None:
+    """A run dies so many turns after it has recorded its version."""
     life.produce()
     life.go(life._plan_all)
     landed: list[Point] = []
@@ -183,11 +191,9 @@ def store_lost_in_mid_pin(life: Life) -> None:
 
     _, task = life.start(life._run, reached=reached)
     life.world.run(lambda: bool(landed))
-    end = life.world.turns + life.moments.randint(4, 12)
+    end = life.world.turns + turns
     life.world.run(lambda: task.is_done or life.world.turns >= end)
     life.die()
-    life.rebuild(life.lose_store())
-    life.finish()
 
 
 def store_lost_after_a_replay(life: Life) -> None:
@@ -224,6 +230,24 @@ def topic_made_anew(life: Life) -> None:
     if life.was_told(MADE_ANEW):
         life.judge_sinks(life.recorded().version.last_step)
         return
+    life.finish()
+
+
+def dead_before_a_pin(life: Life) -> None:
+    """A run dies when its version is recorded and not pinned; others follow, and older ones are trimmed.
+    Then what no ref holds expires, and somebody goes back to that version."""
+    life.scale(life.moments)
+    life.advance(2)
+    _die_in_mid_pin(life, 0)
+    version = life.recorded().version
+    # From here on it has a snapshot of the table of layouts that only older versions have, too.
+    life.scale(life.moments)
+    life.advance()
+    life.retain_versions = life.recorded().version.number - version.number + 1
+    life.go(life._maintain)
+    life.lake.expire(life.world.now)
+    life.findings += life._version_judged(version)
+    life.store.send(PIPELINE, RollBack(version.number, version.attempt))
     life.finish()
 
 
@@ -375,6 +399,12 @@ SCENARIOS = (
             restoring._unpinned,
             ("if attempt != pinned.attempt", "if attempt != pinned.attempt and step > last_step"),
         ),
+    ),
+    Scenario(
+        "dead_before_a_pin",
+        "maintenance pins each version that is kept before it drops what may hold it",
+        dead_before_a_pin,
+        replaced(maintenance, "_pin", _nothing),
     ),
     Scenario(
         "topic_made_anew",

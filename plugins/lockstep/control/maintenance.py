@@ -55,6 +55,7 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
         for attempt in after.attempts
         if attempt.state in (AttemptState.REFUSED, AttemptState.ABANDONED)
     ]
+    _pin(parts, after, progress)
     names = [version_tag(version.number, version.attempt) for version in trimmed]
     names += [attempt.branch for attempt in dead]
     if names:
@@ -79,6 +80,22 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     }
     progress(", ".join(f"{count} {kind}" for kind, count in done.items()))
     return Maintained(done)
+
+
+def _pin(parts: Parts, recorded: PipelineState, progress: Progress) -> None:
+    """Pin each version on record that is not: a run may have died before it did that. What such a
+    version has in common with others only their refs hold, which are about to go."""
+    tables = parts.state.tables()
+    refs = dict(zip(tables, in_parallel(parts.state.refs, tables), strict=True))
+    for version in (*recorded.versions, *recorded.dropped):
+        tag = version_tag(version.number, version.attempt)
+        if all(refs.get(table, {}).get(tag) == held for table, held in version.tables.items()):
+            continue
+        try:
+            settle(parts, recorded, version)
+        except StateDiverged as error:
+            # It cannot be opened any more, or its files were merged meanwhile; the others are whole.
+            progress(f"version {version.number} is not pinned: {error.message}")
 
 
 def _sweep_replaced(parts: Parts, recorded: PipelineState, attempts: Collection[str]) -> None:
