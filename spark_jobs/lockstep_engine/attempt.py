@@ -17,7 +17,7 @@ from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
-from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
+from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit, read_once
 from lockstep_engine.ranges import Measures
 from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
 from lockstep_engine.sources.kafka import Decoded, read_kafka
@@ -29,8 +29,8 @@ __all__ = ["Attempt", "Worked"]
 
 @dataclass(frozen=True)
 class Worked:
-    """What an interval gives: decoded topics, how many of their records are bad, and the circuit's
-    frames."""
+    """What an interval gives: decoded topics, how many of their records are bad (of sources that are
+    read once nobody knows yet), and the circuit's frames."""
 
     decoded: Mapping[str, Decoded]
     bad: Mapping[str, int]
@@ -67,7 +67,7 @@ class Attempt:
             catalog = OpenCatalog(self.job.catalog)
             followed = self._follow(context, catalog)
             kept.extend(frame for one in followed.values() for frame in one.kept)
-            bad = self._count_errors(decoded)
+            bad = self.count_errors({n: one for n, one in decoded.items() if one.passed is None})
             deltas = {name: one.delta for name, one in decoded.items()}
             deltas.update({name: one.delta for name, one in followed.items()})
             deltas.update(self.known)
@@ -103,9 +103,16 @@ class Attempt:
 
     def _decode(self, context: Context) -> Mapping[str, Decoded]:
         """The decoded deltas and errors of every source, lazily; each topic is read once."""
+        # What is evaluated again, for rows that fail or the past, is read again.
+        once = read_once(self.circuit) if self.guarding is None and not self.known else ()
         return {
             source.name: read_kafka(
-                self.spark, source, self._wanted_columns(source), self.job.interval, context
+                self.spark,
+                source,
+                self._wanted_columns(source),
+                self.job.interval,
+                context,
+                is_read_once=source.name in once,
             )
             for source in self.project.sources
             if not source.is_table
@@ -133,18 +140,16 @@ class Attempt:
         }
         return tuple(column.key for column in source.columns if column.key in wanted)
 
-    def _count_errors(self, decoded: Mapping[str, Decoded]) -> Mapping[str, int]:
-        """Count bad records by source: this is the action that reads Kafka and fills the kept frames."""
+    def count_errors(self, decoded: Mapping[str, Decoded]) -> Mapping[str, int]:
+        """Count bad records by source: this is the action that reads Kafka and fills the kept frames.
+        Of sources that are read once it asks what has been seen. Raises BadRecord where a source says
+        on_error = 'fail'."""
         names = list(decoded)
-        bad = dict(zip(names, in_parallel(lambda n: decoded[n].errors.count(), names), strict=True))
+        counted = in_parallel(lambda name: decoded[name].bad_records(), names)
+        bad = dict(zip(names, counted, strict=True))
         for source in self.project.sources:
             if bad.get(source.name) and source.options.get("on_error", "table") == "fail":
                 raise _bad_record(source, decoded[source.name].errors)
-        interval = self.job.interval
-        self.progress(
-            f"steps {interval.first_step}..{interval.last_step}: read {interval.records:,} "
-            f"records of {len(self.project.sources)} sources, {sum(bad.values()):,} of them bad"
-        )
         return bad
 
     def _netted(

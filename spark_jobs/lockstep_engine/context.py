@@ -114,7 +114,9 @@ def configure_session(context: Context) -> None:
     """Settings that operators count on.
 
     Aggregates over rows in order see them in order: without the second, a hash aggregate with many
-    groups takes them in another.
+    groups takes them in another. What is kept is read a few times and dropped: to compress it takes
+    as long as to decode the JSON that it came from.
     """
     context.spark.conf.set("spark.sql.shuffle.partitions", str(context.partitions))
     context.spark.conf.set("spark.sql.execution.replaceHashWithSortAgg", "true")
+    context.spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")

@@ -7,6 +7,7 @@ its outbox.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -45,7 +46,7 @@ from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
 from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
 
-__all__ = ["Before", "Evaluated", "evaluate_circuit"]
+__all__ = ["Before", "Evaluated", "evaluate_circuit", "read_once"]
 
 _STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert, Temporal, Watermark)
 LARGEST_PLAN = 60
@@ -96,6 +97,22 @@ def _reads(circuit: Circuit) -> Mapping[int, int]:
     for outbox in circuit.outboxes:
         reads[outbox.ref] += 1
     return reads
+
+
+def read_once(circuit: Circuit) -> frozenset[str]:
+    """The sources whose delta goes one way, through operators without state, to one outbox: it need not
+    be kept."""
+    reads = dict.fromkeys((operator.ref for operator in circuit.operators), 0)
+    sources: Counter[str] = Counter()
+    for outbox in circuit.outboxes:
+        reads[outbox.ref] += 1
+    for operator in reversed(circuit.operators):
+        many = isinstance(operator.node, (*_STATEFUL, Recursive))
+        for ref in operator.inputs:
+            reads[ref] += 2 if many else reads[operator.ref]
+        if isinstance(operator.node, Scan):
+            sources[operator.node.source] += reads[operator.ref]
+    return frozenset(source for source, times in sources.items() if times == 1)
 
 
 def evaluate_circuit(

@@ -6,7 +6,7 @@ on the attempt's branches, and nobody but the attempt can see them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -21,7 +21,7 @@ from lockstep.sql.circuit import ON_ERROR, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import Appends, write_appends
+from lockstep_engine.appends import Appends, Written, write_appends
 from lockstep_engine.attempt import Attempt, Worked
 from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
@@ -128,8 +128,16 @@ class _Run:
                 opened, writes, corrections = rebuilt.opened, rebuilt.writes, rebuilt.corrections
                 attempt = replace(attempt, job=replace(attempt.job, base_tables=rebuilt.tables))
             self.begun.append(attempt)
-            appends = _appends(attempt, attempt.work(kept), corrections)
-            return _written(attempt, appends, opened, writes)
+            worked = attempt.work(kept)
+            written = [Written({}, writes), _write(attempt, _appends(attempt, worked, corrections))]
+            passed = {n: one for n, one in worked.decoded.items() if one.passed is not None}
+            bad = attempt.count_errors(passed)
+            if any(bad.values()):
+                errors = {errors_table(n): passed[n].errors for n, count in bad.items() if count}
+                written.append(
+                    _write(attempt, Appends(_recorded(attempt, errors)), written[-1].heads)
+                )
+            return _result(attempt, {**worked.bad, **bad}, opened, written)
         finally:
             for frame in kept:
                 frame.unpersist()
@@ -141,24 +149,20 @@ class _Run:
 def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appends:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
     evaluated, job = worked.evaluated, attempt.job
-
-    def recorded(rows: DataFrame) -> DataFrame:
-        return absolute_steps(rows, job.interval.first_step, job.interval.last_step)
-
     changes = dict(evaluated.outboxes)
     failed = _failed(attempt)
     if failed is not None:
         changes[FAILED_ROWS_TABLE] = failed
     for table, rows in corrections.items():
         changes[table] = _together(rows, changes[table]) if table in changes else rows
-    frames = {**evaluated.appends, **{table: recorded(rows) for table, rows in changes.items()}}
+    frames = {**evaluated.appends, **_recorded(attempt, changes)}
     untouched: dict[str, DataFrame] = {}
     for source, one in worked.decoded.items():
-        errors = recorded(one.errors)
-        (frames if worked.bad[source] else untouched)[errors_table(source)] = errors
+        errors = _recorded(attempt, {errors_table(source): one.errors})
+        (frames if worked.bad.get(source) else untouched).update(errors)
     for source, late in evaluated.late.items():
-        rows = recorded(_as_declared(attempt.project, source, late.rows))
-        (frames if late.is_any else untouched)[late_table(source)] = rows
+        declared = {late_table(source): _as_declared(attempt.project, source, late.rows)}
+        (frames if late.is_any else untouched).update(_recorded(attempt, declared))
     return Appends(frames, step_log(job.interval, job.new_layouts), untouched=untouched)
 
 
@@ -180,24 +184,41 @@ def _failed(attempt: Attempt) -> DataFrame | None:
     return None if first is None else failed
 
 
-def _written(
+def _recorded(attempt: Attempt, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+    """The same, with steps as they are counted from the pipeline's first."""
+    interval = attempt.job.interval
+    return {
+        table: absolute_steps(rows, interval.first_step, interval.last_step)
+        for table, rows in frames.items()
+    }
+
+
+def _write(attempt: Attempt, appends: Appends, heads: Mapping[str, int] | None = None) -> Written:
+    """Append to every table on the attempt's branch; `heads` are those of tables that are opened."""
+    bases = {**attempt.job.base_tables, **(heads or {})}
+    return write_appends(attempt.spark, attempt.job, attempt.state, attempt.watch, appends, bases)
+
+
+def _result(
     attempt: Attempt,
-    appends: Appends,
+    bad: Mapping[str, int],
     opened: Mapping[str, int],
-    before: tuple[TableWrite, ...],
+    written: Sequence[Written],
 ) -> IntervalResult:
-    """Append every table to the attempt's branch; `before` has been written to it already."""
-    job = attempt.job
-    written = write_appends(
-        attempt.spark, job, attempt.state, attempt.watch, appends, job.base_tables
-    )
-    writes = (*before, *written.writes)
+    """What was read and written, told to people and to who commits it."""
+    interval = attempt.job.interval
+    steps = f"steps {interval.first_step}..{interval.last_step}"
+    writes = tuple(write for one in written for write in one.writes)
+    heads = {table: head for one in written for table, head in one.heads.items()}
     attempt.progress(
-        f"steps {job.interval.first_step}..{job.interval.last_step}: appended "
-        f"{sum(write.records for write in writes):,} rows to "
+        f"{steps}: read {interval.records:,} records of {len(attempt.project.sources)} sources, "
+        f"{sum(bad.values()):,} of them bad"
+    )
+    attempt.progress(
+        f"{steps}: appended {sum(write.records for write in writes):,} rows to "
         f"{len({write.table for write in writes})} tables"
     )
-    tables = {**job.base_tables, **written.heads}
+    tables = {**attempt.job.base_tables, **heads}
     return IntervalResult(tables, writes, attempt.watch.seconds, opened)
 
 

@@ -87,7 +87,8 @@ def ensure_table(
     of that name has other columns, EngineFailed where the catalog refuses.
     """
     name = table_name(catalog, table)
-    empty = frame.limit(0)
+    # Not the frame without its rows: nothing of it is to run yet.
+    empty = spark.createDataFrame([], frame.schema)
     writer = empty.writeTo(name).using("iceberg")
     for key, value in properties.items():
         writer = writer.tableProperty(key, value)

@@ -92,6 +92,7 @@ class Outbox:
         self.view = f"v{uuid4().hex[:8]}"
         self.table = f"{self.view}_changes"
         self.incarnation = uuid4().hex
+        self.last_step = -1
         self.schema = f"{columns}, _weight bigint, _step bigint"
         self._empty = spark.createDataFrame([], self.schema)
         self.columns = tuple(self._empty.columns[:-2])
@@ -104,8 +105,9 @@ class Outbox:
         state, settings = self.lake.state, self.lake.settings
         state.open_branch(self.table, f"attempt_{attempt}", self.snapshot)
         frame = self.spark.createDataFrame(list(rows), self.schema) if rows else self._empty
-        last_step = str(max((row[-1] for row in rows), default=-1))
-        written = {"lockstep.write": attempt, "lockstep.step": last_step}
+        # As in a pipeline, an append without rows is of a later step, too.
+        self.last_step = max((row[-1] for row in rows), default=self.last_step + 1)
+        written = {"lockstep.write": attempt, "lockstep.step": str(self.last_step)}
         append(settings, self.table, f"attempt_{attempt}", frame, written)
         self.snapshot = state.head(self.table, f"attempt_{attempt}")
         state.settle(self.table, self.snapshot, f"v_{attempt}", (f"attempt_{attempt}",))

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -38,6 +39,7 @@ ERROR_COLUMNS = (
 RAW_COLUMNS = ("_partition", "_offset", "_timestamp", "_key", "_value")
 
 _TIME = "_step_time"
+_BAD = "bad"
 
 CONSUMER_SETTINGS = {
     # Fetches of moderate size: 2.5 times faster than the defaults, and than very large ones.
@@ -62,11 +64,27 @@ class Decoded:
     `errors`: bad records, columns as in ERROR_COLUMNS. Both are filters of the frames in `kept`,
     which are marked as persisted: the first action that reads one of them to its end reads Kafka,
     and later ones don't. Whoever asked for it calls `unpersist` on each of `kept` when done.
+
+    Of a source that is read once nothing is kept: `delta` counts the bad records that it passes by,
+    in `passed`, and `errors` reads Kafka again.
     """
 
     delta: DataFrame
     errors: DataFrame
     kept: tuple[DataFrame, ...] = field(default=())
+    passed: Observation | None = None
+
+    def bad_records(self) -> int:
+        """How many there are; of a source that is read once, once an action has read `delta`."""
+        if self.passed is None:
+            return self.errors.count()
+        try:
+            found = self.passed.get
+        except Py4JError:
+            # A classic session says no more of a plan from which Spark could take the delta away; to a
+            # Connect client there is then nothing in it.
+            found = {}
+        return found[_BAD] if _BAD in found else self.errors.count()
 
 
 def read_kafka(
@@ -75,8 +93,11 @@ def read_kafka(
     columns: tuple[str, ...],
     interval: Interval,
     context: Context,
+    *,
+    is_read_once: bool = False,
 ) -> Decoded:
     """The committed records of the interval's ranges of `source`; `columns` are the wanted ones.
+    `is_read_once` promises that the first action on the delta is the only one, and reads all of it.
 
     Lazy, but for the analysis of the declared types. A later action fails where a range is not held
     any more. A record is good where it holds every declared column, wanted or not, so the result
@@ -102,7 +123,12 @@ def read_kafka(
         records = records.persist()
     reader = record_reader(source, declared, _schemas(source, records, named))
     raw = _raw_columns(source)
-    kept = _decode(records, reader, wanted, raw).persist()
+    decoded, passed = _decode(records, reader, wanted, raw), None
+    if is_read_once and not named:
+        passed = Observation()
+        kept = decoded.observe(passed, F.count_if(~F.col("_good")).alias(_BAD))
+    else:
+        kept = decoded.persist()
     delta = reduce(
         DataFrame.unionByName,
         (
@@ -110,7 +136,10 @@ def read_kafka(
             for rows in reader.rows
         ),
     )
-    errors = _errors(_timed(source, kept.where("NOT _good"), context), reader, raw)
+    bad = (kept if passed is None else decoded).where("NOT _good")
+    errors = _errors(_timed(source, bad, context), reader, raw)
+    if passed is not None:
+        return Decoded(delta, errors, (), passed)
     return Decoded(delta, errors, (kept, records) if named else (kept,))
 
 
