@@ -39,6 +39,10 @@ TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
         # Without it Spark shuffles small appends by partition before it writes them.
         "write.distribution-mode": "none",
         "write.parquet.compression-codec": "zstd",
+        # Keys and texts that hardly repeat fill a dictionary in vain: with Iceberg's 2 MB that took half
+        # of the time of a write. A higher level than 1 saves a twentieth of the bytes.
+        "write.parquet.compression-level": "1",
+        "write.parquet.dict-size-bytes": "65536",
         # Every commit writes a metadata file; a branch, an append and a tag per interval add up.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
