@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import layouts
+import scaling_report
 import tpch_report
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -72,3 +73,13 @@ def test_the_table_of_layouts_is_that_of_the_saved_figures() -> None:
         # Keys do not lie evenly: a thousandth of them more or less, of the shards none.
         assert all(abs(one["moved"] - one["least"]) < 0.002 for one in steps)
         assert round(max(one["most_loaded"] for one in steps), 2) == most
+
+
+def test_the_tables_of_scaling_are_those_of_the_saved_run() -> None:
+    result = saved("scaling.json")
+    assert scaling_report.pause_table(result["pause"]).rstrip() in readme()
+    growth = result["growth"]
+    assert scaling_report.measured_table(growth).rstrip() in readme()
+    assert scaling_report.simulated_table(growth).rstrip() in readme()
+    again = growth["simulated"]["1"]["as_many"]
+    assert abs(again / growth["logged"]["1"]["seconds"] - 1) < 0.02, "one core as it was"
