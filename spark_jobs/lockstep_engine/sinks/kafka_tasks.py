@@ -87,9 +87,8 @@ def send_together_by_tasks(
 ) -> int:
     """As many tasks as there are shards, or slots; those whose shards have no rows take part as well.
 
-    A task that is fenced says so in a row: one that fails makes Spark run the whole stage again, which
-    would fence the other publish in its turn. Raises FencedError, and WrongUse where Spark does not
-    start such stages.
+    A task that is fenced says so in a row: when several tasks fail, Spark may name another's reason.
+    Raises FencedError, and WrongUse where Spark does not start such stages.
     """
     shards = sorted(work.shard for work in works)
     tasks = min(len(shards), _slots(written.sparkSession))
