@@ -30,7 +30,7 @@ __all__ = ["TaskCarrier", "TaskGroups", "met"]
 
 
 class TaskCarrier:
-    """One group among the tasks of a stage; gone with the stage, which Spark retries as a whole.
+    """One group among the tasks of a stage; gone with the stage, which fails as a whole.
 
     Every method raises Unreachable where task 0 is gone: Spark then ends this task too.
     """

@@ -22,6 +22,7 @@ from lockstep_engine.sinks.kafka_link import TransactionLink, read_markers
 from lockstep_engine.sinks.kafka_messages import dealt, messages
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message, ShardWork
+from lockstep_engine.sinks.kafka_tasks import send_by_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def test_a_task_that_fails_leaves_no_part_of_another(
         "IF(_shard = 1 AND _value LIKE '%\"n\":5%', raise_error('planted'), _value) AS _value",
     )
     with pytest.raises(Exception, match="planted"):
-        kafka_sink._send_by_tasks(address, works, broken, 1000)
+        send_by_tasks(address, works, broken, 1000)
     done = read_markers(address, range(2))
     assert set(done.values()) <= {Marker(-1, 2), Marker(0, 2)}
     whole = found(broker.bootstrap, topic)
@@ -137,7 +138,7 @@ def test_inputs_cut_short_commit_nothing(
     written = dealt(messages(changes, out, incarnation, {}), 1, 1)
     works = {0: ShardWork(0, 1, plan.after[0], 0, {0: ROWS})}
     with pytest.raises(Exception, match="expected 300 rows, saw 200 and then the end"):
-        kafka_sink._send_by_tasks(address, works, written.limit(200), 1000)
+        send_by_tasks(address, works, written.limit(200), 1000)
     assert found(broker.bootstrap, topic) == Counter()
     assert publish_kafka(spark, out, incarnation, changes, 0, 0) == (0, ROWS)
     assert found(broker.bootstrap, topic) == expected(changes, 0)

@@ -139,6 +139,8 @@ WRONG = {
     " (topic 'k', 'kafka.bootstrap.servers' 'b', steps_topic 'k')",
     "sink_resume_after": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka OPTIONS"
     " (topic 'k', 'kafka.bootstrap.servers' 'b', resume_after 'now')",
+    "sink_steps_together": "CREATE VIEW w AS SELECT a FROM t;\nCREATE SINK k FROM w USING kafka "
+    "OPTIONS (topic 'k', 'kafka.bootstrap.servers' 'b', steps_together 'always')",
     "publishes_nothing": "CREATE TEMPORARY VIEW w AS SELECT a FROM t",
 }
 

@@ -150,6 +150,11 @@ class SinkTable:
     options: Mapping[str, str] = field(hash=False)
     position: Position = field(compare=False)
 
+    @property
+    def steps_together(self) -> bool:
+        """Whether no shard begins a step before all shards have the one before."""
+        return self.options.get("steps_together", "false").lower() == "true"
+
 
 @dataclass(frozen=True)
 class Project:

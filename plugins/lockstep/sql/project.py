@@ -44,7 +44,15 @@ from lockstep.sql.sources.watermarks import watermark_of
 
 __all__ = ["Views", "check_names", "parse_project", "qualifiers_of", "read_project_files"]
 
-_SINK_OPTIONS = ("topic", "format", "key", "shards", "steps_topic", "resume_after")
+_SINK_OPTIONS = (
+    "topic",
+    "format",
+    "key",
+    "shards",
+    "steps_together",
+    "steps_topic",
+    "resume_after",
+)
 _SINK_FORMATS = ("changelog", "debezium", "upsert")
 
 
@@ -192,6 +200,8 @@ def _check_steps(sink: SinkTable, sinks: tuple[SinkTable, ...]) -> None:
         raise wrong(sink, "steps_topic", "a topic to which no sink writes rows")
     if resume_after != "-1" and not resume_after.isdecimal():
         raise wrong(sink, "resume_after", "the number of a step, or -1 for none")
+    if sink.options.get("steps_together", "false").lower() not in ("true", "false"):
+        raise wrong(sink, "steps_together", "'true' or 'false'")
 
 
 class Views(Mapping[str, Lowered]):

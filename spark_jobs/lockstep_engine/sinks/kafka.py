@@ -8,14 +8,13 @@ found out from the markers, never from an exit code or a time-out; to be fenced 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,8 +23,8 @@ from lockstep.control.ports import Progress
 from lockstep.errors import AttemptLost, WrongUse
 from lockstep.sql.circuit import SinkTable
 from lockstep_engine.deltas import STEP
-from lockstep_engine.sinks.kafka_link import SinkAddress, SinkClient, linked
-from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, dealt, messages
+from lockstep_engine.sinks.kafka_link import SinkClient
+from lockstep_engine.sinks.kafka_messages import dealt, messages
 from lockstep_engine.sinks.kafka_opening import (
     OpenedSink,
     SinkOpening,
@@ -40,8 +39,10 @@ from lockstep_engine.sinks.kafka_plan import (
     check_part,
     send_shard,
 )
+from lockstep_engine.sinks.kafka_rounds import send_by_threads
 from lockstep_engine.sinks.kafka_rows import NO_ROWS, FetchedRows
 from lockstep_engine.sinks.kafka_steps import step_messages
+from lockstep_engine.sinks.kafka_tasks import send_by_tasks, send_together_by_tasks
 
 __all__ = ["KafkaPublished", "Publishing", "publish_kafka"]
 
@@ -158,9 +159,10 @@ def _publish(
         small = table.result()
         rows: _Rows
         if small is not None and from_step >= opening.published:
-            rows = _Fetched(FetchedRows(small, opened.partitions).after(from_step), opened)
+            fetched_rows = FetchedRows(small, opened.partitions).after(from_step)
+            rows = _Fetched(fetched_rows, opened, sink.steps_together)
         else:
-            rows = _Written(placed(from_step), opened)
+            rows = _Written(placed(from_step), opened, sink.steps_together)
         with rows:
             counts = rows.counts()
             _check_keys(counts, sink)
@@ -243,32 +245,34 @@ class _Rows(Protocol):
 class _Fetched(nullcontext[None]):
     """Few, and here."""
 
-    def __init__(self, rows: FetchedRows, opened: OpenedSink) -> None:
+    def __init__(self, rows: FetchedRows, opened: OpenedSink, steps_together: bool) -> None:
         super().__init__()
         self._rows, self._client = rows, opened.client
         self._shards = opened.plan.shards
+        self._steps_together = steps_together
 
     def counts(self) -> _Counts:
         return self._rows.counts(self._shards)
 
     def send(self, works: list[ShardWork], row_limit: int) -> int:
+        if self._steps_together:
+            return send_by_threads(works, self._of_shard, self._client.link_of, row_limit)
         return sum(
-            send_shard(
-                work,
-                self._rows.of_shard(work.shard, work.shards),
-                self._client.link(work.shard, work.shards),
-                row_limit,
-            )
+            send_shard(work, self._of_shard(work), self._client.link_of(work), row_limit)
             for work in works
         )
+
+    def _of_shard(self, work: ShardWork) -> Iterator[Message]:
+        return self._rows.of_shard(work.shard, work.shards)
 
 
 class _Written:
     """Many, or not known to be few: kept by Spark, and sent by its tasks."""
 
-    def __init__(self, placed: DataFrame, opened: OpenedSink) -> None:
+    def __init__(self, placed: DataFrame, opened: OpenedSink, steps_together: bool) -> None:
         self._client = opened.client
         self._rows = dealt(placed, opened.plan.shards, opened.partitions)
+        self._steps_together = steps_together
 
     def __enter__(self) -> None:
         self._rows.persist()
@@ -280,13 +284,17 @@ class _Written:
         return _counts(self._rows)
 
     def send(self, works: list[ShardWork], row_limit: int) -> int:
-        """Those without rows are sent from here."""
+        """Those without rows are sent from here, together only where none has any."""
+        client = self._client
+        busy = {work.shard: work for work in works if work.rows}
+        if self._steps_together:
+            if not busy:
+                return send_by_threads(works, lambda _: iter(()), client.link_of, row_limit)
+            return send_together_by_tasks(client.address, works, self._rows, row_limit)
         for work in works:
             if not work.rows:
-                link = self._client.link(work.shard, work.shards)
-                send_shard(work, iter(()), link, row_limit)
-        busy = {work.shard: work for work in works if work.rows}
-        return _send_by_tasks(self._client.address, busy, self._rows, row_limit) if busy else 0
+                send_shard(work, iter(()), client.link_of(work), row_limit)
+        return send_by_tasks(client.address, busy, self._rows, row_limit) if busy else 0
 
 
 def _counts(written: DataFrame) -> _Counts:
@@ -303,66 +311,3 @@ def _counts(written: DataFrame) -> _Counts:
         digest = f"{(high << 32) + low:x}"
         counts.setdefault(shard, {})[step] = StepRows(rows, digest, twice)
     return counts
-
-
-def _send_by_tasks(
-    address: SinkAddress, works: Mapping[int, ShardWork], written: DataFrame, row_limit: int
-) -> int:
-    """One task a shard. A failure in one of them ends the others' inputs early: they see that."""
-    shards = max(works) + 1
-    parted = written.where(F.col("_shard").isin(sorted(works))).repartitionById(
-        shards, F.col("_shard")
-    )
-    try:
-        sent = (
-            parted.sortWithinPartitions(*MESSAGE_ORDER)
-            .mapInArrow(_ShardTask(address, dict(works), row_limit), "shard int, rows bigint")
-            .collect()
-        )
-    except PySparkException as error:
-        if FencedError.TEXT in str(error):
-            raise FencedError(f"{FencedError.TEXT} from a task of sink {address.sink}") from error
-        raise
-    return sum(row["rows"] for row in sent)
-
-
-@dataclass(frozen=True)
-class _ShardTask:
-    """Runs at a worker: the messages of one shard, in order, as transactions."""
-
-    address: SinkAddress
-    works: Mapping[int, ShardWork]
-    row_limit: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = _messages(batches)
-        first = next(rows, None)
-        if first is None:
-            return
-        shard = first[0]
-        work = self.works[shard]
-        with linked(self.address, shard, work.shards) as link:
-            sent = send_shard(work, _of_shard(shard, first[1], rows), link, self.row_limit)
-        yield pa.record_batch({"shard": pa.array([shard], pa.int32()), "rows": pa.array([sent])})
-
-
-def _of_shard(shard: int, first: Message, rows: Iterable[tuple[int, Message]]) -> Iterator[Message]:
-    yield first
-    for found, message in rows:
-        assert found == shard, f"a task of shard {shard} got a row of shard {found}"
-        yield message
-
-
-def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Message]]:
-    """Shard and message of each row."""
-    for batch in batches:
-        columns = (
-            batch.column(name).to_pylist()
-            for name in ("_shard", STEP, "_partition", "_key", "_value")
-        )
-        for shard, step, partition, key, value in zip(*columns, strict=True):
-            yield shard, Message(step, partition, _bytes(key), _bytes(value))
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()

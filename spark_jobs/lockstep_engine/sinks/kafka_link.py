@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from lockstep.errors import Unreachable, WrongUse
 from lockstep.threads import in_parallel
-from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message
+from lockstep_engine.sinks.kafka_plan import FencedError, Marker, Message, ShardWork
 
 __all__ = [
     "SinkAddress",
@@ -260,6 +260,10 @@ class SinkClient:
             link = self._links[shard] = TransactionLink(self.address, shard, shards)
         link.shards = shards
         return link
+
+    def link_of(self, work: ShardWork) -> TransactionLink:
+        """The producer of the shard that a piece of work is for."""
+        return self.link(work.shard, work.shards)
 
     def fence(self, shards: Iterable[int]) -> None:
         """End the transactions of whoever publishes under these shards' ids now."""
