@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from threading import Timer
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,7 +22,7 @@ from lockstep.control.changes import (
     RecordInterval,
 )
 from lockstep.control.layout.autoscaling import Load
-from lockstep.control.model import AttemptState, Division, Interval, Version
+from lockstep.control.model import AttemptState, Division, Interval, RunStatus, Version
 from lockstep.sql.circuit import ProjectFiles
 
 sys.path.insert(0, str(Path(__file__).parent / "control"))
@@ -144,6 +145,25 @@ def test_now_does_not_wait(store: SqlStore, capsys: Capture) -> None:
     shown = result(capsys, "scale", "p", "--workers", "2", "--now")
     assert (shown["layout"]["epoch"], shown["layout"]["from_step"]) == (1, 0)
     assert store.read("p").attempts[0].state is AttemptState.ABANDONED
+
+
+def test_a_cold_change_is_made_in_a_paused_pipeline(store: SqlStore, capsys: Capture) -> None:
+    store.apply("p", RecordInterval(interval(0, 3)))
+    store.apply("p", BeginAttempt(attempt("a", 0, 2)))
+    commit = CommitVersion(Version(1, "a", 2, 0, {}), "")
+    ended = Timer(0.5, lambda: store.apply("p", commit))
+    ended.start()
+    assert run("scale", "p", "--workers", "2", "--cold") == 0
+    ended.join()
+    said = capsys.readouterr()
+    assert "holds from step 3 on" in said.out
+    assert "is paused before step 3; to go on: lockstep resume p" in said.err
+    state = store.read("p")
+    assert (state.status, state.layout.epoch) == (RunStatus.PAUSED, 1)
+    assert "both now and cold" in error(capsys, "scale", "p", "--workers", "3", "--cold", "--now")
+    run("scale", "p", "--workers", "3", "--cold", "--dry-run")
+    run("resume", "p")
+    assert store.read("p").status is RunStatus.RUN
 
 
 def test_who_reads_which_partition_is_shown_as_it_is_recorded(

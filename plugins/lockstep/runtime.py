@@ -27,7 +27,7 @@ from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.layout.partitions import Grouping
 from lockstep.control.layout.readers import Reader, readers
 from lockstep.control.maintenance import maintain
-from lockstep.control.model import Division, PipelineState, RunState, TopicSlice
+from lockstep.control.model import Division, PipelineState, RunState, RunStatus, TopicSlice
 from lockstep.control.planning import plan
 from lockstep.control.ports import Engine, Progress, State
 from lockstep.control.publishing import publish
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Pipeline",
+    "at_rest",
     "deployed",
     "desire",
     "engine_of",
@@ -75,6 +76,7 @@ __all__ = [
 ]
 
 DEFAULT_RETAIN_VERSIONS = 10
+POLL_SECONDS = 1.0
 _BROKER_VARIABLE = re.compile(r"\$\{\s*lockstep\.kafka\s*\}")
 
 _Answer = TypeVar("_Answer")
@@ -336,6 +338,15 @@ def desire(
                 f"{desired.value}: {reason}",
                 next_step="run the command again",
             )
+
+
+def at_rest(name: str, settings: Settings) -> PipelineState:
+    """Wait until a pipeline that is to pause or stop does so; at once for one that is to run."""
+    clock, state = SystemClock(), recorded(name, settings)
+    while state.status in (RunStatus.PAUSE, RunStatus.STOP):
+        clock.sleep(POLL_SECONDS)
+        state = recorded(name, settings)
+    return state
 
 
 def receipt(

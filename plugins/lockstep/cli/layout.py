@@ -12,7 +12,7 @@ import click
 
 from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
-from lockstep.cli.output import command, show, table
+from lockstep.cli.output import command, progress, show, table
 from lockstep.control.layout import layouts
 from lockstep.control.layout.autoscaling import Load, Proposal
 from lockstep.control.layout.drawing import strips, svg
@@ -21,7 +21,7 @@ from lockstep.control.layout.readers import Reader
 from lockstep.control.layout.records import LayoutRecord
 from lockstep.control.layout.scaling import scaled
 from lockstep.control.layout.sharding import Dynamic, Fixed, Sharding
-from lockstep.control.model import PipelineState
+from lockstep.control.model import PipelineState, RunState
 from lockstep.errors import WrongUse
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def register(cli: click.Group) -> None:
     help="So many shards that a worker's part is off by about K at most, as 1/10 (the default).",
 )
 @click.option("--now", is_flag=True, help="Under the interval under way: what it has done is void.")
+@click.option(
+    "--hot/--cold",
+    default=True,
+    show_default=True,
+    help="While intervals go on; or in a pipeline that is paused before, and stays so.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would move; change nothing.")
 def scale(
     pipeline: str,
@@ -61,6 +67,7 @@ def scale(
     shards: int | None,
     dynamic: str | None,
     now: bool,
+    hot: bool,
     dry_run: bool,
 ) -> None:
     """Have a pipeline run on so many workers, spread evenly over so many hosts.
@@ -70,6 +77,8 @@ def scale(
     """
     name = pipeline_name(pipeline)
     sharding = _sharding(shards, dynamic, name)
+    if not hot and not dry_run:
+        _pause(name, now)
     _change(
         name,
         lambda newest: scaled(newest, workers, hosts, sharding),
@@ -348,6 +357,25 @@ def _plan_text(plan: LayoutPlan, record: LayoutRecord, dry_run: bool) -> str:
         else f"holds once {plan.waits_for} are committed"
     )
     return f"{moved}\n{when}\n{_text(record)}"
+
+
+def _pause(name: str, now: bool) -> None:
+    """Let what is under way end, so that a Spark server can be started anew with another size."""
+    from lockstep import runtime
+
+    if now:
+        raise WrongUse(
+            f"the layout of pipeline {name} cannot be changed both now and cold",
+            expected="--now, or --cold, which waits for the interval under way",
+            found="both",
+            next_step=f"lockstep pause {name}, and then lockstep scale with --now",
+        )
+    settings = Settings.load()
+    runtime.desire(name, RunState.PAUSE, settings)
+    state = runtime.at_rest(name, settings)
+    progress(
+        f"pipeline {name} is paused before step {state.next_step}; to go on: lockstep resume {name}"
+    )
 
 
 def _sharding(shards: int | None, dynamic: str | None, name: str) -> Sharding | None:

@@ -189,9 +189,8 @@ def _desire(pipeline: str, desired: RunState, wait: bool, at: int | None = None)
 
     name, settings = pipeline_name(pipeline), Settings.load()
     state = runtime.desire(name, desired, settings, at)
-    while wait and state.status in (RunStatus.PAUSE, RunStatus.STOP):
-        time.sleep(POLL_SECONDS)
-        state = runtime.recorded(name, settings)
+    if wait:
+        state = runtime.at_rest(name, settings)
     result = {"pipeline": name, "state": state.status.value, "step": state.next_step}
 
     def text() -> str:
