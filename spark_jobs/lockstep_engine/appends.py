@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from lockstep.control.job import IntervalJob, TableWrite
 from lockstep.control.ports import State
@@ -16,18 +18,38 @@ from lockstep.threads import in_parallel
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, ensure_table, overwrite
 
-__all__ = ["Appends", "Written", "write_appends"]
+__all__ = ["FEW_ROWS", "Appends", "Tables", "Written", "append_few", "write_appends"]
+
+FEW_ROWS = 100_000
+"""Up to so many rows of a table are fetched and appended here, if the interval has no more records."""
+
+
+class Tables(State, Protocol):
+    """The tables of one catalog and database, and rows for them."""
+
+    def append_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """One snapshot on the branch with these rows, by column name, which carries the summary."""
+        ...
 
 
 @dataclass(frozen=True)
 class Appends:
     """What goes to which table: frames, rows that are known here, frames in place of all that a table
-    holds; and tables to which nothing goes, but which have to be there."""
+    holds; and tables to which nothing goes, but which have to be there. `records` is how many the frames
+    come from, where that is known to be all."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
     untouched: Mapping[str, DataFrame] = field(default_factory=dict)
+    records: int | None = None
+
+    @property
+    def may_be_few(self) -> bool:
+        """Whether it is worth a try to fetch what goes to a table."""
+        return self.records is not None and self.records <= FEW_ROWS
 
     @property
     def touched(self) -> list[str]:
@@ -45,7 +67,7 @@ class Written(NamedTuple):
 def write_appends(
     spark: SparkSession,
     job: IntervalJob,
-    state: State,
+    state: Tables,
     watch: Stopwatch,
     appends: Appends,
     bases: Mapping[str, int],
@@ -70,7 +92,10 @@ def write_appends(
             elif table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
             else:
-                append(job.catalog, table, job.branch, appends.frames[table], summary)
+                frame = appends.frames[table]
+                branch = job.branch
+                if not (appends.may_be_few and append_few(state, table, branch, frame, summary)):
+                    append(job.catalog, table, branch, frame, summary)
 
     def written(table: str) -> TableWrite:
         head = state.head(table, job.branch)
@@ -87,6 +112,29 @@ def write_appends(
         writes = tuple(in_parallel(written, appends.touched))
     heads.update({write.table: write.snapshot_id for write in writes})
     return Written(heads, writes)
+
+
+def append_few(
+    state: Tables, table: str, branch: str, frame: DataFrame, summary: Mapping[str, str]
+) -> bool:
+    """Append the rows from here, if they are few; whether they were. Spark takes several times as long
+    to plan and commit a write as to compute so many.
+
+    Not where PyIceberg (0.12) would write something else, or could not: it takes a null array of structs
+    for an empty one (https://github.com/apache/iceberg-python/issues/3833), and reads texts as UTF-8 for
+    the least and greatest of a file.
+    """
+    if any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in frame.schema):
+        return False
+    rows = frame.limit(FEW_ROWS + 1).toArrow()
+    if rows.num_rows > FEW_ROWS:
+        return False
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    state.append_arrow(table, branch, rows, summary)
+    return True
 
 
 def _open_branches(

@@ -10,12 +10,13 @@ from functools import cache
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
-from lockstep.control.ports import Progress, State
+from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
+from lockstep_engine.appends import FEW_ROWS, Tables
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit, read_once
 from lockstep_engine.ranges import Measures
@@ -29,9 +30,10 @@ __all__ = ["Attempt", "Worked"]
 
 @dataclass(frozen=True)
 class Worked:
-    """What an interval gives: decoded topics, how many of their records are bad (of sources that are
-    read once nobody knows yet), and the circuit's frames."""
+    """What an interval gives: how many records there are at most, decoded topics, how many of theirs are
+    bad (of sources that are read once nobody knows yet), and the circuit's frames."""
 
+    records: int
     decoded: Mapping[str, Decoded]
     bad: Mapping[str, int]
     evaluated: Evaluated
@@ -48,7 +50,7 @@ class Attempt:
 
     spark: SparkSession
     job: IntervalJob
-    state: State
+    state: Tables
     progress: Progress
     project: Project
     circuit: Circuit
@@ -77,7 +79,7 @@ class Attempt:
             silent, before = self._silent(deltas), self._before(catalog)
             evaluated = evaluate_circuit(self.circuit, deltas, silent, before, context, measures)
             kept.extend(evaluated.kept)
-        return Worked(decoded, bad, evaluated)
+        return Worked(context.records, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""
@@ -103,8 +105,10 @@ class Attempt:
 
     def _decode(self, context: Context) -> Mapping[str, Decoded]:
         """The decoded deltas and errors of every source, lazily; each topic is read once."""
-        # What is evaluated again, for rows that fail or the past, is read again.
-        once = read_once(self.circuit) if self.guarding is None and not self.known else ()
+        # What is evaluated again, for rows that fail or the past, is read again; of few rows a write
+        # asks first how many they are.
+        may = self.guarding is None and not self.known and context.records > FEW_ROWS
+        once = read_once(self.circuit) if may else ()
         return {
             source.name: read_kafka(
                 self.spark,

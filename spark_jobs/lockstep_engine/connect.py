@@ -28,8 +28,9 @@ from lockstep.control.job import (
     PublishResult,
     ViewDifference,
 )
-from lockstep.control.ports import Progress, State
+from lockstep.control.ports import Progress
 from lockstep.errors import EngineFailed, SourceChanged, Unreachable
+from lockstep_engine.appends import Tables
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
 from lockstep_engine.job import preview_rebuild, run_interval
@@ -51,7 +52,7 @@ class ConnectEngine:
     `state_of` gives the table adapter for a catalog: the engine writes rows, never refs.
     """
 
-    def __init__(self, remote: str, state_of: Callable[[CatalogSettings], State]) -> None:
+    def __init__(self, remote: str, state_of: Callable[[CatalogSettings], Tables]) -> None:
         self._remote = remote.rstrip("/")
         self._state_of = state_of
 

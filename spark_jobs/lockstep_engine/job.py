@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite, ViewDifference
-from lockstep.control.ports import Progress, State
+from lockstep.control.ports import Progress
 from lockstep.control.step_log import step_log
 from lockstep.errors import FailedRow
 from lockstep.ids import FAILED_ROWS_TABLE, errors_table, late_table
@@ -21,7 +21,7 @@ from lockstep.sql.circuit import ON_ERROR, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import Appends, Written, write_appends
+from lockstep_engine.appends import Appends, Tables, Written, write_appends
 from lockstep_engine.attempt import Attempt, Worked
 from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
@@ -41,7 +41,7 @@ __all__ = ["preview_rebuild", "run_interval"]
 
 
 def run_interval(
-    spark: SparkSession, job: IntervalJob, state: State, progress: Progress
+    spark: SparkSession, job: IntervalJob, state: Tables, progress: Progress
 ) -> IntervalResult:
     """Run an attempt. Raises BadRecord where a source says on_error = 'fail', before any append, and
     FailedRow where the project says so and an expression fails for a row.
@@ -72,7 +72,7 @@ def run_interval(
 
 
 def preview_rebuild(
-    spark: SparkSession, job: IntervalJob, state: State, progress: Progress
+    spark: SparkSession, job: IntervalJob, state: Tables, progress: Progress
 ) -> tuple[ViewDifference, ...]:
     """By what the views would differ after an attempt at a job that rebuilds; writes nothing. Views
     that are the same query are not among them, nor are those that are dropped."""
@@ -163,7 +163,8 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
     for source, late in evaluated.late.items():
         declared = {late_table(source): _as_declared(attempt.project, source, late.rows)}
         (frames if late.is_any else untouched).update(_recorded(attempt, declared))
-    return Appends(frames, step_log(job.interval, job.new_layouts), untouched=untouched)
+    known = step_log(job.interval, job.new_layouts)
+    return Appends(frames, known, untouched=untouched, records=worked.records)
 
 
 def _together(correction: DataFrame, rows: DataFrame) -> DataFrame:

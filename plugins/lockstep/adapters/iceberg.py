@@ -20,6 +20,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
@@ -218,12 +219,31 @@ class IcebergState:
         rows: Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
+        self._append(
+            table,
+            branch,
+            lambda schema: pa.Table.from_pylist(list(rows), schema=schema.as_arrow()),
+            summary,
+        )
+
+    def append_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """The same for rows that are in Arrow."""
+        self._append(table, branch, lambda _: rows, summary)
+
+    def _append(
+        self,
+        table: str,
+        branch: str,
+        rows_for: Callable[[Schema], pa.Table],
+        summary: Mapping[str, str],
+    ) -> None:
         def append(loaded: Table) -> None:
+            rows = rows_for(loaded.schema())
             with loaded.transaction() as transaction:
-                if rows:
-                    shape = loaded.schema().as_arrow()
-                    arrow = pa.Table.from_pylist(list(rows), schema=shape)
-                    transaction.append(arrow, dict(summary), branch)
+                if rows.num_rows:
+                    transaction.append(rows, dict(summary), branch)
                 else:
                     transaction.update_snapshot(dict(summary), branch).fast_append().commit()
 

@@ -1,0 +1,92 @@
+"""Few rows are appended without Spark's writer: what stands in the table is what Spark would write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lake_builders import Lake, comparable
+from test_view_publish import EVERY_TYPE, ROWS_OF_ALL_TYPES
+
+from lockstep_engine.appends import FEW_ROWS, append_few
+from lockstep_engine.tables import append, configure_catalog, ensure_table
+
+pytestmark = pytest.mark.spark
+
+NESTED = ("m", "n", "o")
+SUMMARY = {"lockstep.write": "one", "lockstep.step": "7"}
+
+
+@pytest.fixture
+def lake(spark_server: Any, database: str) -> Lake:
+    return Lake(spark_server.catalog_settings(database))
+
+
+@pytest.fixture
+def session(spark_server: Any, lake: Lake) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(spark_server.remote).create()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    configure_catalog(spark, lake.settings)
+    yield spark
+    spark.stop()
+
+
+def made(session: Any, lake: Lake, table: str, frame: Any) -> str:
+    """An empty table for a frame, and the branch that is open on it."""
+    ensure_table(session, lake.settings, table, frame)
+    lake.state.open_branch(table, "attempt_a", None)
+    return "attempt_a"
+
+
+def read(session: Any, lake: Lake, table: str) -> Counter[tuple[Any, ...]]:
+    """What Spark finds on the branch: doubles by their bits, so that zeros differ."""
+    name = f"{lake.settings.name}.{lake.settings.database}.{table}.branch_attempt_a"
+    frame = session.table(name).selectExpr("*", "hex(cast(e AS string)) AS bits")
+    return Counter(comparable(row) for row in frame.collect())
+
+
+def test_every_flat_type_is_as_spark_writes_it(session: Any, lake: Lake) -> None:
+    rows = [*ROWS_OF_ALL_TYPES, (*ROWS_OF_ALL_TYPES[0][:4], -0.0, *ROWS_OF_ALL_TYPES[0][5:])]
+    frame = session.createDataFrame(rows * 2, EVERY_TYPE).drop(*NESTED)
+    frame = frame.withColumn("tiny", frame.b.cast("int").try_cast("tinyint"))
+    for table in ("ours", "sparks"):
+        made(session, lake, table, frame)
+    assert append_few(lake.state, "ours", "attempt_a", frame, SUMMARY)
+    append(lake.settings, "sparks", "attempt_a", frame, SUMMARY)
+    found = read(session, lake, "ours")
+    assert found == read(session, lake, "sparks")
+    assert found.total() == len(rows) * 2
+    head = lake.state.head("ours", "attempt_a")
+    said = lake.state.summary("ours", head)
+    assert {**said, **SUMMARY} == said
+    assert lake.state.added_records("ours", head) == len(rows) * 2
+    bounds = [
+        {
+            file["readable_metrics"][name][end]
+            for name in ("a", "h", "j")
+            for end in ("lower_bound",)
+        }
+        for file in lake.table("ours").inspect.files(head).to_pylist()
+    ]
+    assert all(len(one) == 3 for one in bounds), "look-ups skip files by these"
+
+
+def test_what_it_would_write_otherwise_it_leaves_to_spark(session: Any, lake: Lake) -> None:
+    nested = session.createDataFrame(ROWS_OF_ALL_TYPES, EVERY_TYPE)
+    text = session.range(1).selectExpr("CAST(X'ff' AS STRING) AS h")
+    many = session.range(FEW_ROWS + 1)
+    for number, frame in enumerate((nested.select("a", "o"), nested.select("m"), text, many)):
+        branch = made(session, lake, f"t{number}", frame)
+        assert not append_few(lake.state, f"t{number}", branch, frame, SUMMARY)
+        assert lake.state.appended(f"t{number}", branch, None) == ()
+
+
+def test_no_rows_are_a_snapshot_too(session: Any, lake: Lake) -> None:
+    frame = session.range(0)
+    branch = made(session, lake, "t", frame)
+    assert append_few(lake.state, "t", branch, frame, SUMMARY)
+    assert lake.state.appended("t", branch, None) == ("one",)
