@@ -37,19 +37,14 @@ class Tables(State, Protocol):
 @dataclass(frozen=True)
 class Appends:
     """What goes to which table: frames, rows that are known here, frames in place of all that a table
-    holds; and tables to which nothing goes, but which have to be there. `records` is how many the frames
-    come from, where that is known to be all."""
+    holds; and tables to which nothing goes, but which have to be there. `may_be_few`: it is worth a try
+    to fetch the frames' rows."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
     untouched: Mapping[str, DataFrame] = field(default_factory=dict)
-    records: int | None = None
-
-    @property
-    def may_be_few(self) -> bool:
-        """Whether it is worth a try to fetch what goes to a table."""
-        return self.records is not None and self.records <= FEW_ROWS
+    may_be_few: bool = False
 
     @property
     def touched(self) -> list[str]:

@@ -30,10 +30,10 @@ __all__ = ["Attempt", "Worked"]
 
 @dataclass(frozen=True)
 class Worked:
-    """What an interval gives: how many records there are at most, decoded topics, how many of theirs are
-    bad (of sources that are read once nobody knows yet), and the circuit's frames."""
+    """What an interval gives: whether its records are few, decoded topics, how many of theirs are bad
+    (of sources that are read once nobody knows yet), and the circuit's frames."""
 
-    records: int
+    are_few: bool
     decoded: Mapping[str, Decoded]
     bad: Mapping[str, int]
     evaluated: Evaluated
@@ -63,8 +63,9 @@ class Attempt:
         """Read and evaluate. To `kept` are added the frames that are to be released once all that
         follows from them is written. Raises BadRecord where a source says on_error = 'fail'."""
         context = self.context()
+        are_few = context.records <= FEW_ROWS
         with self.watch.part("decode"):
-            decoded = self._decode(context)
+            decoded = self._decode(context, are_few)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
             catalog = OpenCatalog(self.job.catalog)
             followed = self._follow(context, catalog)
@@ -79,7 +80,7 @@ class Attempt:
             silent, before = self._silent(deltas), self._before(catalog)
             evaluated = evaluate_circuit(self.circuit, deltas, silent, before, context, measures)
             kept.extend(evaluated.kept)
-        return Worked(context.records, decoded, bad, evaluated)
+        return Worked(are_few, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""
@@ -103,11 +104,11 @@ class Attempt:
         """The same, with rows for which an expression fails among all others."""
         return replace(self, guarding=None)
 
-    def _decode(self, context: Context) -> Mapping[str, Decoded]:
+    def _decode(self, context: Context, are_few: bool) -> Mapping[str, Decoded]:
         """The decoded deltas and errors of every source, lazily; each topic is read once."""
-        # What is evaluated again, for rows that fail or the past, is read again; of few rows a write
+        # What is evaluated again, for rows that fail or the past, is read again; and of few rows a write
         # asks first how many they are.
-        may = self.guarding is None and not self.known and context.records > FEW_ROWS
+        may = self.guarding is None and not self.known and not are_few
         once = read_once(self.circuit) if may else ()
         return {
             source.name: read_kafka(

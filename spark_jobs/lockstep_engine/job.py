@@ -164,7 +164,7 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
         declared = {late_table(source): _as_declared(attempt.project, source, late.rows)}
         (frames if late.is_any else untouched).update(_recorded(attempt, declared))
     known = step_log(job.interval, job.new_layouts)
-    return Appends(frames, known, untouched=untouched, records=worked.records)
+    return Appends(frames, known, untouched=untouched, may_be_few=worked.are_few)
 
 
 def _together(correction: DataFrame, rows: DataFrame) -> DataFrame:

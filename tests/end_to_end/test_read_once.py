@@ -1,4 +1,4 @@
-"""Views without state: records go from Kafka to the outbox in one pass, and bad ones are found on it."""
+"""Views without state: bad records are found, whether few are kept, or many go by in one pass."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.deploying import deploy
 from lockstep.errors import BadRecord
 from lockstep.runtime import Pipeline, recorded
+from lockstep_engine import attempt
 
 sys.path.insert(0, str(Path(__file__).parent))
 import market
@@ -70,8 +71,18 @@ class Clicks:
         return {row["offset"]: (row["_step"], row["reason"]) for row in found}
 
 
-@pytest.fixture
-def clicks(spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path) -> Clicks:
+@pytest.fixture(params=[attempt.FEW_ROWS, 0], ids=["few", "many"])
+def clicks(
+    spark: Any,
+    spark_server: Any,
+    broker: Any,
+    database: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Clicks:
+    """With the path of few records, and with that of many."""
+    monkeypatch.setattr(attempt, "FEW_ROWS", request.param)
     settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
     return Clicks(spark, settings, database, tmp_path / "project")
 
