@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -201,17 +202,20 @@ class TransactionLink:
         )
 
         def commit() -> None:
-            consumer = Consumer({**self._address.connection, "group.id": self._address.group})
-            try:
-                self._producer.send_offsets_to_transaction(
-                    [place], consumer.consumer_group_metadata(), ANSWER_SECONDS
-                )
-            finally:
-                consumer.close()
+            self._producer.send_offsets_to_transaction([place], self._group, ANSWER_SECONDS)
             self._producer.commit_transaction(COMMIT_SECONDS)
 
         self._asked(commit)
         self._marker, self._has_begun = marker, False
+
+    @cached_property
+    def _group(self) -> Any:
+        """The group whose marker moves, as the client wants to have it named: it never has a member."""
+        consumer = Consumer({**self._address.connection, "group.id": self._address.group})
+        try:
+            return consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
 
     def close(self) -> None:
         """Drop what was not committed, and the producer with it. The client never frees an error that
