@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from lockstep.adapters import verify_records
 from lockstep.adapters.embedded.ports import HOST, free_ports
+from lockstep.adapters.verify_records import read_ranges
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import OffsetRange
 from lockstep.errors import Unreachable
 from lockstep_engine.sinks import kafka_link, kafka_opening, kafka_tail
 from lockstep_engine.sinks.kafka_link import SinkAddress, partition_count, read_markers
@@ -38,4 +44,23 @@ def test_who_asks_is_told_that_the_broker_is_away(
     with pytest.raises(Unreachable) as error:
         asked(address)
     assert "sink out" in error.value.message
+    assert error.value.found
+
+
+@pytest.mark.parametrize("request_seconds", [0.2, 60.0])
+def test_who_verifies_is_told_so_too(
+    address: SinkAddress, monkeypatch: pytest.MonkeyPatch, request_seconds: float
+) -> None:
+    """Whether the client gives up first, or who waits for it."""
+
+    class Patient(AdminClient):
+        def describe_topics(self, topics: Any, request_timeout: float) -> Any:
+            del request_timeout
+            return super().describe_topics(topics, request_timeout=request_seconds)
+
+    monkeypatch.setattr(verify_records, "AdminClient", Patient)
+    monkeypatch.setattr(verify_records, "TIMEOUT_SECONDS", 0.5)
+    connection = KafkaConnection(address.connection["bootstrap.servers"], {})
+    with pytest.raises(Unreachable, match="does not describe topic orders") as error:
+        list(read_ranges(connection, "orders", "id", [OffsetRange(0, 0, 1)]))
     assert error.value.found

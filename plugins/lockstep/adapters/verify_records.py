@@ -89,11 +89,12 @@ def _check_topic(connection: KafkaConnection, topic: str, topic_id: str) -> None
         described = str(answer[topic].result(timeout=TIMEOUT_SECONDS).topic_id)
         # Kafka's own tools write the same bits in the URL-safe alphabet.
         found = described.replace("+", "-").replace("/", "_").rstrip("=")
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+    except (KafkaException, TimeoutError) as error:
+        is_late = isinstance(error, TimeoutError)
+        if is_late or error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise Unreachable(
                 f"the broker at {connection.bootstrap} does not describe topic {topic}",
-                found=str(error),
+                found=f"no answer within {TIMEOUT_SECONDS:g} s" if is_late else str(error),
                 next_step="start the broker, then verify again",
             ) from error
         found = "no such topic"
