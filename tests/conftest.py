@@ -39,6 +39,7 @@ class SparkServer:
     remote: str
     pid: int
     folder: Path
+    ui: str
 
     @property
     def catalog_uri(self) -> str:
@@ -76,8 +77,10 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServ
     folder = tmp_path_factory.mktemp("spark")
     (folder / "warehouse").mkdir()
     prefix = f"spark.sql.catalog.{CATALOG}"
+    port, ui_port = free_ports(2)
     options = connect.ConnectOptions(
-        port=free_ports(1)[0],
+        port=port,
+        ui_port=ui_port,
         driver_memory="3g",
         conf={
             prefix: "org.apache.iceberg.spark.SparkCatalog",
@@ -88,7 +91,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServ
     server = connect.start(folder, jar_paths("spark"), options, log)
     try:
         connect.wait_ready(server, options.port, log)
-        yield SparkServer(options.remote, server.pid, folder)
+        yield SparkServer(options.remote, server.pid, folder, f"http://{HOST}:{ui_port}")
     finally:
         process.stop(server, connect.STOP_SECONDS)
 

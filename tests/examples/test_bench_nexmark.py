@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from lockstep.adapters.embedded.ports import HOST, free_ports
+from lockstep.adapters.spark_stages import Stage, stages_between
 from lockstep.cli.bench import EXAMPLE, QUERIES, chosen, write_project
 from lockstep.cli.main import cli
-from lockstep.errors import WrongUse
+from lockstep.cli.profile import SparkWork, profile_text, spark_work
+from lockstep.errors import Unreachable, WrongUse
 from lockstep.sql.project import parse_project, read_project_files
 
 
@@ -24,10 +28,14 @@ def test_bench_prints_and_saves_events_a_second(
     monkeypatch.setenv("LOCKSTEP_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKSTEP_KAFKA", broker.bootstrap)
     monkeypatch.setenv("LOCKSTEP_SPARK_REMOTE", spark_server.remote)
+    monkeypatch.setenv("LOCKSTEP_SPARK_UI", spark_server.ui)
     saved = tmp_path / "figures.json"
     words = ["bench", "nexmark", "--events", "5000", "--queries", "q3,q5", "--warmups", "0"]
     result = CliRunner().invoke(
-        cli, [*words, "--steps", "4", "--save", str(saved)], obj={}, catch_exceptions=False
+        cli,
+        [*words, "--steps", "4", "--profile", "--save", str(saved)],
+        obj={},
+        catch_exceptions=False,
     )
     assert result.exit_code == 0
     figures = json.loads(saved.read_text())
@@ -39,6 +47,43 @@ def test_bench_prints_and_saves_events_a_second(
     assert q5["steps"] >= 4
     assert q5["rows"] > 0
     assert "events/s" in result.stdout
+    spark = SparkWork(**q5["spark"])
+    assert 0 < spark.idle < q5["seconds"]
+    assert 0 < spark.cpu <= spark.run
+    assert spark.stages <= spark.tasks
+    assert f"q5: {q5['seconds']:.2f} s\n  plan" in result.stdout
+    assert f"Spark: {spark.stages} stages, {spark.tasks} tasks" in result.stdout
+
+
+STAGE = Stage(10.0, 12.0, 4, 3.0, 2.0, 0.5, 0.25, 0.125)
+
+
+def test_time_without_a_task_is_what_no_stage_covers() -> None:
+    within, later = replace(STAGE, started=11.0, ended=11.5), replace(STAGE, started=14, ended=17)
+    found = spark_work((STAGE, within, later), 9.0, 15.0)
+    assert found == SparkWork(3, 12, 9.0, 6.0, 1.5, 0.75, 0.375, idle=3.0)
+    assert spark_work((), 1.0, 3.0).idle == 2.0
+
+
+def test_a_profile_shows_parts_below_their_whole() -> None:
+    inside = {"decode": 2.0, "append": 1.0, "append small": 0.25, "append large": 1.0}
+    shown = profile_text("q", {"plan": 0.5, "run": 3.5}, inside, None)
+    assert shown.splitlines() == [
+        "q: 4.00 s",
+        "  plan         0.50  █████",
+        "  run          3.50  ███████████████████████████████████",
+        "    decode     2.00  ████████████████████",
+        "    append     1.00  ██████████",
+        "      large    1.00  ██████████",
+        "      small    0.25  ██",
+        "    other      0.50  █████",
+    ]
+
+
+def test_a_server_without_a_ui_is_said() -> None:
+    [port] = free_ports(1)
+    with pytest.raises(Unreachable, match="does not say what ran"):
+        stages_between(f"http://{HOST}:{port}", 0, 1)
 
 
 @pytest.mark.parametrize("query", list(QUERIES))

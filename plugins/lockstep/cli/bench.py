@@ -28,6 +28,7 @@ import yaml
 
 from lockstep.adapters.settings import Settings
 from lockstep.cli.output import command, progress, show, table
+from lockstep.cli.profile import SparkWork, profile_text, spark_work
 from lockstep.control.ports import Progress
 from lockstep.errors import Refused, WrongUse
 
@@ -72,13 +73,15 @@ class Workload:
     steps: int
     warmups: int
     check: bool
+    profile: bool = False
 
 
 @dataclass(frozen=True)
 class Measured:
     """One query. `records` are those of the topics that it reads, `seconds` from the start of plan
     to the end of publish; `parts` are the stages, `inside_run` what run says of itself, in seconds.
-    `equal` is None where the result was not checked."""
+    `equal` is None where the result was not checked, `spark` where nobody asked what Spark did, or where
+    its server has no UI."""
 
     query: str
     records: int
@@ -90,6 +93,7 @@ class Measured:
     changes: int
     rows: int | None
     equal: bool | None
+    spark: SparkWork | None = None
 
 
 def load_generator(example: Path) -> ModuleType:
@@ -171,8 +175,10 @@ def measure(
         write_project(example, work / name, name, query, prefix, step_rows)
         deploy(str(work / name), settings)
         report(f"{query}: {'measured run' if attempt == load.warmups else 'warm-up'}")
+        began = time.time()
         committed, parts = advance(name, settings, silent)
     seconds = sum(parts.values())
+    spark = _spark_work(settings, began, began + seconds) if load.profile else None
     rows = equal = None
     if load.check:
         (check,) = verify(name, settings, silent)
@@ -190,7 +196,16 @@ def measure(
         sum(committed.changes.values()),
         rows,
         equal,
+        spark,
     )
+
+
+def _spark_work(settings: Settings, started: float, ended: float) -> SparkWork | None:
+    if not settings.spark_ui:
+        return None
+    from lockstep.adapters.spark_stages import stages_between
+
+    return spark_work(stages_between(settings.spark_ui, started, ended), started, ended)
 
 
 @contextmanager
@@ -265,10 +280,17 @@ def run_nexmark(
     }
 
 
-def results_text(result: Mapping[str, Any]) -> str:
-    """The result for people."""
+def results_text(result: Mapping[str, Any], profile: bool) -> str:
+    """The result for people, with a profile of each query where that is asked for."""
     words = {True: "equal", False: "WRONG", None: "not checked"}
-    return table(
+    profiles = [
+        profile_text(
+            name, one["parts"], one["inside_run"], one["spark"] and SparkWork(**one["spark"])
+        )
+        for name, one in result["queries"].items()
+        if profile
+    ]
+    shown = table(
         ("query", "records", "seconds", "events/s", "plan", "run", "publish", "rows", "result"),
         [
             (
@@ -283,6 +305,7 @@ def results_text(result: Mapping[str, Any]) -> str:
             for one in result["queries"].values()
         ],
     )
+    return "\n\n".join([*profiles, shown])
 
 
 def chosen(text: str | None) -> tuple[str, ...]:
@@ -310,6 +333,7 @@ def bench() -> None:
 @click.option("--steps", default=10, show_default=True, help="Steps of the one interval.")
 @click.option("--warmups", default=1, show_default=True, help="Runs before the one that counts.")
 @click.option("--check/--no-check", default=True, help="Recompute and compare each result.")
+@click.option("--profile", is_flag=True, help="Show where the time of each run went.")
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -324,14 +348,15 @@ def nexmark(
     steps: int,
     warmups: int,
     check: bool,
+    profile: bool,
     save: Path,
     example: Path,
 ) -> None:
     """Events a second of the Nexmark queries: JSON in Kafka to published views."""
-    load = Workload(events, chosen(queries), steps, warmups, check)
+    load = Workload(events, chosen(queries), steps, warmups, check, profile)
     result = run_nexmark(load, Settings.load(), example, progress)
     save.write_text(json.dumps(result, indent=2) + "\n")
-    show(result, lambda: f"{results_text(result)}\nsaved in {save}")
+    show(result, lambda: f"{results_text(result, profile)}\nsaved in {save}")
     wrong = [name for name, one in result["queries"].items() if one["equal"] is False]
     if wrong:
         raise Refused(

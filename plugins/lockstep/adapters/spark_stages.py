@@ -1,0 +1,72 @@
+"""What Spark says of the stages that it ran: the REST API of a server whose UI is on
+(https://spark.apache.org/docs/latest/monitoring.html#rest-api)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lockstep.errors import Unreachable
+
+__all__ = ["Stage", "stages_between"]
+
+ANSWER_SECONDS = 10.0
+_MILLI, _NANO = 1e-3, 1e-9
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that has ended: when (seconds since the epoch), how many tasks, and what these took
+    together in seconds: `run` is all, of which the others are parts."""
+
+    started: float
+    ended: float
+    tasks: int
+    run: float
+    cpu: float
+    garbage: float
+    shuffle_write: float
+    shuffle_wait: float
+
+
+def stages_between(ui: str, started: float, ended: float) -> tuple[Stage, ...]:
+    """The stages that began in that time, in order, as far as the server still knows them. Raises
+    Unreachable."""
+    import httpx
+
+    try:
+        with httpx.Client(base_url=ui, trust_env=False, timeout=ANSWER_SECONDS) as client:
+            applications = client.get("/api/v1/applications").raise_for_status().json()
+            of_all = f"/api/v1/applications/{applications[0]['id']}/stages"
+            told = client.get(of_all, params={"status": "complete"}).raise_for_status().json()
+    except (httpx.HTTPError, ValueError, LookupError) as error:
+        raise Unreachable(
+            f"Spark's UI at {ui} does not say what ran",
+            expected="an answer of its REST API",
+            found=str(error) or type(error).__name__,
+            next_step="see that the server runs with spark.ui.enabled (`lockstep status`)",
+        ) from error
+    found = (_stage(one) for one in told if "completionTime" in one)
+    wanted = (one for one in found if started <= one.started <= ended)
+    return tuple(sorted(wanted, key=lambda one: one.started))
+
+
+def _stage(told: Mapping[str, Any]) -> Stage:
+    return Stage(
+        _seconds(told["submissionTime"]),
+        _seconds(told["completionTime"]),
+        told["numCompleteTasks"],
+        told["executorRunTime"] * _MILLI,
+        told["executorCpuTime"] * _NANO,
+        told["jvmGcTime"] * _MILLI,
+        told["shuffleWriteTime"] * _NANO,
+        told["shuffleFetchWaitTime"] * _MILLI,
+    )
+
+
+def _seconds(text: str) -> float:
+    """`2026-11-22T18:00:00.123GMT`"""
+    parsed = datetime.strptime(text.removesuffix("GMT"), "%Y-%m-%dT%H:%M:%S.%f")
+    return parsed.replace(tzinfo=UTC).timestamp()
