@@ -8,6 +8,7 @@ import pytest
 from kafka_builders import sink
 
 from lockstep_engine.sinks import kafka as kafka_sink
+from lockstep_engine.sinks import kafka_tasks
 from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, dealt, messages
 from lockstep_engine.sinks.kafka_plan import Message
 from lockstep_engine.sinks.kafka_rows import NO_ROWS, FetchedRows
@@ -39,7 +40,7 @@ def test_fetched_rows_are_those_of_tasks(spark: SparkSession, options: dict[str,
         assert fetched.counts(shards) == kafka_sink._counts(written)
         for shard in range(shards):
             batches = written.where(f"_shard = {shard}").sort(*MESSAGE_ORDER).toArrow().to_batches()
-            sent: list[Message] = [message for _, message in kafka_sink._messages(batches)]
+            sent: list[Message] = [message for _, message in kafka_tasks._messages(batches)]
             assert list(fetched.of_shard(shard, shards)) == sent
 
 
