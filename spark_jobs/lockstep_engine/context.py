@@ -9,21 +9,17 @@ from pyspark.sql.types import DataType
 
 from lockstep.control.job import Placement
 from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
-from lockstep.sql.circuit import Operator
+from lockstep.sql.circuit import SMALL_RECORDS, Operator
 from lockstep.sql.plans.nodes import Node
 
 __all__ = [
     "DEFAULT_PLACEMENT",
     "LARGE_STATE",
-    "SMALL_RECORDS",
     "Context",
     "Guarding",
     "LookedAt",
     "configure_session",
 ]
-
-SMALL_RECORDS = 200_000
-"""Up to so many source records a delta is broadcast to the state, beyond it both are shuffled."""
 
 LARGE_STATE = 1_000_000
 """State with fewer rows is read whole: that is cheaper than to measure what a change can touch, and than
@@ -102,12 +98,12 @@ class Context:
     @property
     def partitions(self) -> int:
         """The shuffle partitions wanted: one a worker, some where a delta is large."""
-        return self.placement.workers * (1 if self.records <= SMALL_RECORDS else _PARTS)
+        return self.placement.workers * (1 if self.is_small else _PARTS)
 
     @property
     def is_small(self) -> bool:
         """True where deltas are small enough to be broadcast."""
-        return self.records < SMALL_RECORDS
+        return self.records <= SMALL_RECORDS
 
 
 def configure_session(context: Context) -> None:

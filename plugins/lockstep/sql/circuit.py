@@ -21,6 +21,7 @@ __all__ = [
     "PARTITION_MAPPER",
     "PUBLISH",
     "PYTHON_SUFFIX",
+    "SMALL_RECORDS",
     "Circuit",
     "Cost",
     "Operator",
@@ -177,6 +178,11 @@ class Project:
     def publishes_steps(self) -> bool:
         """Whether the steps of an interval are published one after another; else all at its end."""
         return self.configuration.get(PUBLISH, "interval") == "step"
+
+
+SMALL_RECORDS = 200_000
+"""Of an interval of up to so many source records the change goes to where the state lies; of a larger
+one both are exchanged by the operator's keys."""
 
 
 class Cost(Enum):

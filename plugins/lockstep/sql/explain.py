@@ -5,14 +5,25 @@ The text is the same every time: refs are the circuit's, nothing depends on memo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lockstep.ids import late_table
-from lockstep.sql.circuit import Circuit, Cost, Operator, Project, SourceTable, TraceSpec
+from lockstep.sql.circuit import (
+    SMALL_RECORDS,
+    Circuit,
+    Cost,
+    Operator,
+    Project,
+    SourceTable,
+    TraceKind,
+    TraceSpec,
+)
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
+    Equality,
     Filter,
     Generate,
     Join,
@@ -161,6 +172,7 @@ def _operator_data(operator: Operator) -> dict[str, Any]:
         "uses": operator.uses,
         "traces": [_trace_data(trace) for trace in operator.traces],
         "rows_in_tables": _in_tables(operator),
+        "exchanged_by": _exchanged_by(operator),
     }
     return {**data, "step": list(map(_operator_data, operator.body))} if operator.body else data
 
@@ -169,6 +181,30 @@ def _in_tables(operator: Operator) -> list[int]:
     """The inputs whose rows are those of followed tables."""
     pairs = zip(operator.inputs, operator.rows, strict=False)
     return [ref for ref, trace in pairs if trace is None]
+
+
+def _exchanged_by(operator: Operator) -> list[str]:
+    """By what the state is exchanged between tasks where an interval is a large one: keys, or for a join
+    what has to be equal. Nothing where the operator has no state that it looks up by key."""
+    if not operator.traces and not _in_tables(operator):
+        return []
+    match operator.node:
+        case Aggregate(keys=keys) | Upsert(keys=keys):
+            return list(keys)
+        case Window(partition=partition):
+            return list(partition)
+        case MultiwayJoin(equalities=equalities):
+            return [_equality(one) for one in equalities]
+        case _:
+            return []
+
+
+def _exchange_text(operator: Operator, by: Sequence[str]) -> str:
+    keys = ", ".join(by)
+    text = f"state exchanged by {keys} beyond {SMALL_RECORDS:,} records"
+    if any(trace.kind is TraceKind.VALUES for trace in operator.traces):
+        return f"{text}; values of changed keys always, to the workers that own them"
+    return text
 
 
 def operator_kind(node: Node) -> str:
@@ -203,6 +239,9 @@ def _operator_lines(operator: Operator, within: str = "%") -> list[str]:
     if in_tables:
         refs = ", ".join(f"{within}{ref}" for ref in in_tables)
         lines.append(f"       rows of {refs} as the tables have them")
+    exchanged_by = _exchanged_by(operator)
+    if exchanged_by:
+        lines.append(f"       {_exchange_text(operator, exchanged_by)}")
     lines.append(f"       {kind}; {_COST[operator.cost]}")
     return lines
 
@@ -261,9 +300,13 @@ def _output(output: Output) -> str:
 
 
 def _join(node: MultiwayJoin) -> str:
-    keys = " and ".join(e.text.replace("`", "") for e in node.equalities)
+    keys = " and ".join(map(_equality, node.equalities))
     condition = f"where {all_of(node.conditions).text}" if node.conditions else ""
     return " ".join(filter(None, (f"on {keys}" if keys else "", condition)))
+
+
+def _equality(equality: Equality) -> str:
+    return equality.text.replace("`", "")
 
 
 def _call(call: AggregateCall) -> str:

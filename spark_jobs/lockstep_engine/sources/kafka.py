@@ -12,22 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
-from lockstep.sql.circuit import SourceTable
+from lockstep.sql.circuit import SMALL_RECORDS, SourceTable
 from lockstep.sql.sources.source_layout import layout_of
-from lockstep_engine.context import SMALL_RECORDS, Context
+from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
 from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
 from lockstep_engine.sources.formats import record_reader, schema_columns
 from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
+from lockstep_engine.told import counted_in_passing
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "kafka_options", "read_kafka"]
 
@@ -76,15 +76,8 @@ class Decoded:
 
     def bad_records(self) -> int:
         """How many there are; of a source that is read once, once an action has read `delta`."""
-        if self.passed is None:
-            return self.errors.count()
-        try:
-            found = self.passed.get
-        except Py4JError:
-            # A classic session says no more of a plan from which Spark could take the delta away; to a
-            # Connect client there is then nothing in it.
-            found = {}
-        return found[_BAD] if _BAD in found else self.errors.count()
+        passed = None if self.passed is None else counted_in_passing(self.passed, _BAD)
+        return self.errors.count() if passed is None else passed
 
 
 def read_kafka(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lockstep.control.model import Interval, TopicSlice
-from lockstep_engine.context import SMALL_RECORDS
+from lockstep.sql.circuit import SMALL_RECORDS
 
 __all__ = ["StepRange", "block_bits", "blocked_rows", "step_ranges", "step_text", "with_step"]
 

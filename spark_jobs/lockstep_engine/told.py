@@ -1,0 +1,28 @@
+"""What the driver is told of a frame: few rows, or what an action counted in passing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, Observation
+
+__all__ = ["counted_in_passing", "few_rows"]
+
+
+def few_rows(frame: DataFrame, most: int) -> pa.Table | None:
+    """The rows, if there are at most so many."""
+    rows = frame.limit(most + 1).toArrow()
+    return rows if rows.num_rows <= most else None
+
+
+def counted_in_passing(observation: Observation, name: str) -> int | None:
+    """What the first action on the observed frame counted under that name; None where Spark does not
+    say, and whoever asks has to count."""
+    try:
+        found = observation.get
+    except Py4JError:
+        # A classic session says no more of a plan from which Spark could take the frame away.
+        return None
+    # To a Connect client there is then nothing in it; nor where a busy server answers before its
+    # listener has the metrics.
+    return int(found[name]) if name in found else None
