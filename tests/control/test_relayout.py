@@ -149,7 +149,7 @@ def test_hosts_are_as_many_as_there_are_where_none_are_named() -> None:
 
 def test_the_engine_numbers_workers_without_gaps() -> None:
     layout = layouts.after(Layout(sharding=Fixed(4)), Join({3: "a", 7: "a"}))
-    assert Placement.of(layout) == Placement(2, (0, 0, 1, 1), hosts=1)
+    assert Placement.of(layout) == Placement(2, (0, 0, 1, 1), hosts=("a",))
     assert Placement.of(Layout()) is None
 
 

@@ -19,7 +19,10 @@ KAFKA_DEFAULT = "127.0.0.1:9092"
 
 @dataclass(frozen=True)
 class Settings:
-    """`home` is LOCKSTEP_HOME, or ~/.lockstep. An empty address means: nothing is running."""
+    """`home` is LOCKSTEP_HOME, or ~/.lockstep. An empty address means: nothing is running.
+
+    `pod_template` is a file, for Kubernetes; without one nothing is said of where executors run.
+    """
 
     home: Path
     store_url: str
@@ -30,6 +33,7 @@ class Settings:
     airflow_url: str
     spark_ui: str = ""
     spark_master: str = "local[2]"
+    pod_template: str = ""
 
     def variables(self) -> Mapping[str, str]:
         """What `${...}` in a project's files can name beside its own configuration.
@@ -59,4 +63,5 @@ class Settings:
             airflow_url=setting("airflow_url", ""),
             spark_ui=setting("spark_ui", ""),
             spark_master=setting("spark_master", "local[2]"),
+            pod_template=setting("pod_template", ""),
         )

@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep import errors
 from lockstep.adapters.embedded.connect import ENGINE
+from lockstep.adapters.pods import placed_template
 from lockstep.adapters.settings import Settings
 from lockstep.control import codec
 from lockstep.control.job import (
@@ -43,6 +44,7 @@ from lockstep.errors import EngineFailed, LockstepError, ProjectError, Refused, 
 __all__ = ["Launch", "SubmitArguments", "SubmitEngine", "submit_arguments", "submit_by_subprocess"]
 
 LOG_CONFIGURATION = Path(__file__).with_name("spark_log4j2.properties")
+POD_TEMPLATE = "spark.kubernetes.executor.podTemplateFile"
 TAIL_LINES = 30
 STOP_SECONDS = 10
 
@@ -59,6 +61,10 @@ class SubmitArguments:
     conf: Mapping[str, str] = field(hash=False)
     jars: tuple[str, ...]
     environment: Mapping[str, str] = field(hash=False)
+
+    def with_setting(self, key: str, value: str) -> SubmitArguments:
+        """The same with one more of Spark's settings."""
+        return replace(self, conf={**self.conf, key: value})
 
     def command(self, master: str) -> list[str]:
         """The whole command line, for a shell without Airflow."""
@@ -106,13 +112,14 @@ def submit_arguments(
 def _resources(placement: Placement) -> Mapping[str, str]:
     """What a cluster manager is asked for, and may not take back; a `local` master has the cores that it
     names. Hosts have equally many: where workers do not go into them evenly some have one more."""
-    cores = -(-placement.workers // placement.hosts)
+    hosts = len(placement.hosts)
+    cores = -(-placement.workers // hosts)
     return {
         "spark.dynamicAllocation.enabled": "false",
-        "spark.executor.instances": str(placement.hosts),
+        "spark.executor.instances": str(hosts),
         "spark.executor.cores": str(cores),
         # For a standalone cluster, which knows no number of executors.
-        "spark.cores.max": str(cores * placement.hosts),
+        "spark.cores.max": str(cores * hosts),
     }
 
 
@@ -159,6 +166,7 @@ class SubmitEngine:
     ) -> None:
         self._launch = launch or submit_by_subprocess(settings.spark_master)
         self._jars = jars or _locked_jars
+        self._pod_template = settings.pod_template
 
     def run(self, job: IntervalJob, progress: Progress) -> IntervalResult:
         result: IntervalResult = self._submit(job, IntervalResult, progress)
@@ -204,6 +212,10 @@ class SubmitEngine:
             )
             placement = job.placement if isinstance(job, IntervalJob) else None
             arguments = submit_arguments(job_file, result_file, self._jars(), placement)
+            if placement is not None and self._pod_template:
+                pods = Path(folder, "executors.yml")
+                pods.write_text(placed_template(Path(self._pod_template), placement.hosts), "utf-8")
+                arguments = arguments.with_setting(POD_TEMPLATE, str(pods))
             tail = self._launch(arguments, progress)
             answer = _answer(job.pipeline, result_file, tail)
         if "error" in answer:

@@ -66,11 +66,11 @@ class Rebuilding:
 @dataclass(frozen=True)
 class Placement:
     """Who works on which keys, and where: `owners` is the worker of each shard, 0 <= worker < `workers`,
-    and these run on `hosts` hosts, as evenly spread as can be."""
+    and these run on `hosts`, named in order, as evenly spread as can be."""
 
     workers: int
     owners: tuple[int, ...]
-    hosts: int = 1
+    hosts: tuple[str, ...] = ("host-0",)
 
     @staticmethod
     def of(layout: Layout) -> Placement | None:
@@ -79,7 +79,7 @@ class Placement:
         if not places:
             return None
         owners = tuple(places[owner] for owner in layout.owners)
-        return Placement(len(places), owners, len(set(layout.hosts.values())))
+        return Placement(len(places), owners, tuple(sorted(set(layout.hosts.values()))))
 
 
 @dataclass(frozen=True)
