@@ -17,6 +17,7 @@ from lockstep.ids import write_id
 from lockstep.threads import in_parallel
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, ensure_table, overwrite
+from lockstep_engine.told import few_rows
 
 __all__ = ["FEW_ROWS", "Appends", "Tables", "Written", "append_few", "write_appends"]
 
@@ -121,8 +122,8 @@ def append_few(
     """
     if any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in frame.schema):
         return False
-    rows = frame.limit(FEW_ROWS + 1).toArrow()
-    if rows.num_rows > FEW_ROWS:
+    rows = few_rows(frame, FEW_ROWS)
+    if rows is None:
         return False
     try:
         rows.validate(full=True)

@@ -43,8 +43,8 @@ __all__ = ["preview_rebuild", "run_interval"]
 def run_interval(
     spark: SparkSession, job: IntervalJob, state: Tables, progress: Progress
 ) -> IntervalResult:
-    """Run an attempt. Raises BadRecord where a source says on_error = 'fail', before any append, and
-    FailedRow where the project says so and an expression fails for a row.
+    """Run an attempt. Raises BadRecord where a source says on_error = 'fail' and FailedRow where the
+    project says so and an expression fails for a row; what its branches then hold is nobody's.
 
     `tables` of the result names every table of the circuit: the head of this attempt's branch where
     it appended, else the snapshot of the version opened (the root of a new table).
@@ -132,11 +132,10 @@ class _Run:
             written = [Written({}, writes), _write(attempt, _appends(attempt, worked, corrections))]
             passed = {n: one for n, one in worked.decoded.items() if one.passed is not None}
             bad = attempt.count_errors(passed)
-            if any(bad.values()):
-                errors = {errors_table(n): passed[n].errors for n, count in bad.items() if count}
-                written.append(
-                    _write(attempt, Appends(_recorded(attempt, errors)), written[-1].heads)
-                )
+            errors = {errors_table(n): passed[n].errors for n, count in bad.items() if count}
+            if errors:
+                more = Appends(_recorded(attempt, errors))
+                written.append(_write(attempt, more, written[-1].heads))
             return _result(attempt, {**worked.bad, **bad}, opened, written)
         finally:
             for frame in kept:
@@ -155,16 +154,18 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
         changes[FAILED_ROWS_TABLE] = failed
     for table, rows in corrections.items():
         changes[table] = _together(rows, changes[table]) if table in changes else rows
-    frames = {**evaluated.appends, **_recorded(attempt, changes)}
     untouched: dict[str, DataFrame] = {}
     for source, one in worked.decoded.items():
-        errors = _recorded(attempt, {errors_table(source): one.errors})
-        (frames if worked.bad.get(source) else untouched).update(errors)
+        (changes if worked.bad.get(source) else untouched)[errors_table(source)] = one.errors
     for source, late in evaluated.late.items():
-        declared = {late_table(source): _as_declared(attempt.project, source, late.rows)}
-        (frames if late.is_any else untouched).update(_recorded(attempt, declared))
-    known = step_log(job.interval, job.new_layouts)
-    return Appends(frames, known, untouched=untouched, may_be_few=worked.are_few)
+        declared = _as_declared(attempt.project, source, late.rows)
+        (changes if late.is_any else untouched)[late_table(source)] = declared
+    return Appends(
+        {**evaluated.appends, **_recorded(attempt, changes)},
+        step_log(job.interval, job.new_layouts),
+        untouched=_recorded(attempt, untouched),
+        may_be_few=worked.are_few,
+    )
 
 
 def _together(correction: DataFrame, rows: DataFrame) -> DataFrame:

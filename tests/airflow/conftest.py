@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 
@@ -21,7 +23,9 @@ from lockstep.adapters.embedded import airflow as embedded
 from lockstep.adapters.embedded import process
 
 # Importing Airflow writes its configuration: not into the home of whoever runs the tests.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="lockstep-airflow-home-"))
+if "AIRFLOW_HOME" not in os.environ:
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="lockstep-airflow-home-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -36,8 +36,8 @@ DELETION_VECTORS = {**MERGE_ON_READ, "format-version": "3"}
 FULL_READ = "that only a full read can compare"
 
 
-def settings_of(spark_server: Any, home: Path) -> Settings:
-    """An installation whose catalog is the one of the shared Spark."""
+def settings_of(spark_server: Any, home: Path, broker: Any = None) -> Settings:
+    """An installation whose catalog is the one of the shared Spark; with the shared broker, if given."""
     home.mkdir()
     return Settings.load(
         {
@@ -45,6 +45,7 @@ def settings_of(spark_server: Any, home: Path) -> Settings:
             "LOCKSTEP_SPARK_REMOTE": spark_server.remote,
             "LOCKSTEP_CATALOG_URI": spark_server.catalog_uri,
             "LOCKSTEP_WAREHOUSE": spark_server.warehouse,
+            **({} if broker is None else {"LOCKSTEP_KAFKA": broker.bootstrap}),
         }
     )
 

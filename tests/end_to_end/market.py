@@ -5,29 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import reader
 from confluent_kafka import Producer
-from followed_shop import rows, settings_of
+from followed_shop import settings_of
+from one_pipeline import OnePipeline
 
 from lockstep.adapters.kafka import create_topics
-from lockstep.adapters.settings import Settings
-from lockstep.adapters.verify import verify
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.deploying import deploy
-from lockstep.runtime import Pipeline
 
-SPEC = """\
-name: {name}
-storage: unused
-catalog: lake
-database: {name}
-libraries:
-  - glob: {{include: sql/**}}
-"""
 SALES = """\
 CREATE TABLE sales (item STRING, amount INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}'{more});
@@ -44,14 +32,8 @@ LEAST = (
 )
 
 
-@dataclass(frozen=True)
-class Market:
+class Market(OnePipeline):
     """A topic of sales and a pipeline over it."""
-
-    spark: Any
-    settings: Settings
-    name: str
-    folder: Path
 
     @property
     def bootstrap(self) -> str:
@@ -65,21 +47,7 @@ class Market:
         assert producer.flush(30) == 0
 
     def deploy(self, views: str, more: str = "") -> None:
-        (self.folder / "sql").mkdir(parents=True, exist_ok=True)
-        (self.folder / "spark-pipeline.yml").write_text(SPEC.format(name=self.name), "utf-8")
-        text = SALES.format(name=self.name, more=more) + views
-        (self.folder / "sql" / "market.sql").write_text(text, "utf-8")
-        deploy(str(self.folder), self.settings)
-
-    def advance(self) -> None:
-        """All that is there now."""
-        with Pipeline(self.name, self.settings) as pipeline:
-            while pipeline.plan(None, print).interval is not None:
-                pipeline.run(print)
-                pipeline.publish(print)
-
-    def view(self, name: str) -> Counter[tuple[Any, ...]]:
-        return rows(self.spark.table(f"lake.{self.name}.{name}"))
+        self.deploy_sql(SALES.format(name=self.name, more=more) + views)
 
     def sent(self) -> Counter[tuple[Any, ...]]:
         """What the sink's topic adds up to."""
@@ -91,13 +59,13 @@ class Market:
 
     def check(self) -> None:
         """Views are what DuckDB makes of the records, and the sink holds the same as the view."""
-        assert all(check.equal for check in verify(self.name, self.settings, print))
+        assert self.is_right()
         assert self.sent() == self.view("totals")
 
 
 def opened(spark: Any, spark_server: Any, broker: Any, database: str, folder: Path) -> Market:
     """A market with two intervals behind it."""
-    settings = replace(settings_of(spark_server, folder / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, folder / "home", broker)
     made = Market(spark, settings, database, folder / "project")
     create_topics(KafkaConnection(broker.bootstrap), {database: 2, f"{database}_out": 1})
     made.send([("nut", 5), ("bolt", 1), ("nut", 1), ("cork", 7)])

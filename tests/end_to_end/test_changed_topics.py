@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.interval import Point
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.deploying import deploy, reconcile
+from lockstep.deploying import reconcile
 from lockstep.errors import SourceChanged
 from lockstep.runtime import Pipeline, recorded
 
@@ -25,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reader
 from driven import kill_at, run_through
 from followed_shop import rows, settings_of
-from market import FIRST, LATER, LEAST, SPEC, TOP, Market, opened
+from market import FIRST, LATER, LEAST, TOP, Market, opened
+from one_pipeline import OnePipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -135,9 +135,9 @@ def market_end(market: Market) -> list[TopicPartition]:
 def test_records_below_a_watermark_stay_late_in_a_query_that_comes_later(
     spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
 ) -> None:
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, tmp_path / "home", broker)
     create_topics(KafkaConnection(broker.bootstrap), {database: 1})
-    folder = tmp_path / "project"
+    pipeline = OnePipeline(spark, settings, database, tmp_path / "project")
     source = (
         "CREATE TABLE seen (ts TIMESTAMP, n INT) USING kafka OPTIONS ("
         "'kafka.bootstrap.servers' = '${lockstep.kafka}', "
@@ -152,20 +152,14 @@ def test_records_below_a_watermark_stay_late_in_a_query_that_comes_later(
             value = {"ts": f"2026-01-01T00:{minute}:00Z", "n": n}
             producer.produce(database, json.dumps(value).encode())
         assert producer.flush(30) == 0
-        (folder / "sql").mkdir(parents=True, exist_ok=True)
-        (folder / "spark-pipeline.yml").write_text(SPEC.format(name=database), "utf-8")
-        (folder / "sql" / "seen.sql").write_text(source + views, "utf-8")
-        deploy(str(folder), settings)
-        with Pipeline(database, settings) as pipeline:
-            while pipeline.plan(None, print).interval is not None:
-                pipeline.run(print)
-                pipeline.publish(print)
+        pipeline.deploy_sql(source + views)
+        pipeline.advance()
 
     advance(counted, ("10", 1), ("05", 2))
     advance(counted, ("20", 4), ("08", 8))  # eight minutes is late by now
     assert rows(spark.table(f"lake.{database}.seen_late").select("n")) == Counter([(8,)])
     advance(counted + summed)
-    assert rows(spark.table(f"lake.{database}.summed")) == Counter([(7,)])
+    assert pipeline.view("summed") == Counter([(7,)])
     advance(counted + summed, ("21", 16), ("15", 32))
-    assert rows(spark.table(f"lake.{database}.summed")) == Counter([(23,)])
-    assert rows(spark.table(f"lake.{database}.counted")) == Counter([(4,)])
+    assert pipeline.view("summed") == Counter([(23,)])
+    assert pipeline.view("counted") == Counter([(4,)])

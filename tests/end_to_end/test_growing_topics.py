@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -18,23 +18,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from lockstep.adapters.kafka import create_topics
-from lockstep.adapters.settings import Settings
-from lockstep.adapters.verify import verify
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.deploying import deploy
 from lockstep.doctor import diagnose
 from lockstep.errors import SourceChanged
 from lockstep.runtime import Pipeline, receipt, recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
-import market
-from followed_shop import rows, settings_of
+from followed_shop import settings_of
+from one_pipeline import OnePipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-SPEC = f"""{market.SPEC}configuration:
-  lockstep.rows_per_step: "8"
-"""
 PRICES = """\
 CREATE TABLE prices (item INT, price INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}',
@@ -46,18 +40,13 @@ QUIET, BUSY = (2, 3, 6, 7), (10, 11)
 
 
 @dataclass
-class Prices:
+class Prices(OnePipeline):
     """A topic of prices, sent to partition item % count, and a pipeline over it."""
 
-    spark: Any
-    settings: Settings
-    name: str
-    folder: Path
     count: int = 2
     price: int = 0
     last: dict[int, int] = field(default_factory=dict)
     ends: Counter[int] = field(default_factory=Counter)
-    said: list[str] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
 
     def send(self, *items: int) -> None:
@@ -105,7 +94,7 @@ class Prices:
             producer.join()
 
     def advance(self) -> None:
-        """What there is now, and what follows at once."""
+        """What there is now, and what follows at once: a producer may go on."""
         behind = True
         with Pipeline(self.name, self.settings) as pipeline:
             while behind:
@@ -121,20 +110,17 @@ class Prices:
 
     def check(self) -> None:
         expected = Counter((item, price) for item, price in self.last.items())
-        assert rows(self.spark.table(f"lake.{self.name}.listed")) == expected
-        assert all(check.equal for check in verify(self.name, self.settings, print))
+        assert self.view("listed") == expected
+        assert self.is_right()
 
 
 @pytest.fixture
 def prices(spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path) -> Prices:
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
-    folder = tmp_path / "project"
-    (folder / "sql").mkdir(parents=True)
-    (folder / "spark-pipeline.yml").write_text(SPEC.format(name=database), "utf-8")
-    (folder / "sql" / "prices.sql").write_text(PRICES.format(name=database), "utf-8")
+    settings = settings_of(spark_server, tmp_path / "home", broker)
     create_topics(KafkaConnection(broker.bootstrap), {database: 2})
-    deploy(str(folder), settings)
-    return Prices(spark, settings, database, folder)
+    made = Prices(spark, settings, database, tmp_path / "project")
+    made.deploy_sql(PRICES.format(name=database), rows_per_step=8)
+    return made
 
 
 def test_the_last_price_stays_the_last_while_the_topic_grows(prices: Prices) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,16 @@ from confluent_kafka import Producer
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.deploying import deploy
 from lockstep.errors import BadRecord
-from lockstep.runtime import Pipeline, recorded
+from lockstep.runtime import recorded
 from lockstep_engine import attempt
 
 sys.path.insert(0, str(Path(__file__).parent))
-import market
 from followed_shop import settings_of
+from one_pipeline import OnePipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-SPEC = f"""{market.SPEC}configuration:
-  lockstep.rows_per_step: "4"
-"""
 CLICKS = """\
 CREATE TABLE clicks (id INT, page STRING) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}'{more});
@@ -34,21 +30,15 @@ CREATE TABLE clicks (id INT, page STRING) USING kafka OPTIONS (
 SHOWN = "CREATE MATERIALIZED VIEW shown AS SELECT id, page FROM clicks WHERE {where};"
 
 
-class Clicks:
+@dataclass
+class Clicks(OnePipeline):
     """A topic of clicks of which every fifth cannot be read, and a pipeline over it."""
 
-    def __init__(self, spark: Any, settings: Any, name: str, folder: Path) -> None:
-        self.spark, self.settings, self.name, self.folder = spark, settings, name, folder
-        self.said: list[str] = []
-        self.sent = 0
-        create_topics(KafkaConnection(settings.kafka, {}), {name: 1})
+    sent: int = 0
 
     def deploy(self, where: str = "id >= 0", more: str = "") -> None:
-        (self.folder / "sql").mkdir(parents=True)
-        (self.folder / "spark-pipeline.yml").write_text(SPEC.format(name=self.name), "utf-8")
         text = CLICKS.format(name=self.name, more=more) + SHOWN.format(where=where)
-        (self.folder / "sql" / "clicks.sql").write_text(text, "utf-8")
-        deploy(str(self.folder), self.settings)
+        self.deploy_sql(text, rows_per_step=4)
 
     def send(self, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.settings.kafka})
@@ -57,12 +47,6 @@ class Clicks:
             producer.produce(self.name, json.dumps(value).encode())
         assert producer.flush(30) == 0
         self.sent += count
-
-    def advance(self) -> None:
-        with Pipeline(self.name, self.settings) as pipeline:
-            while pipeline.plan(None, self.said.append).interval is not None:
-                pipeline.run(self.said.append)
-                pipeline.publish(self.said.append)
 
     def errors(self) -> dict[int, tuple[int, str]]:
         """Of each offset in the error table its step, and why."""
@@ -83,7 +67,8 @@ def clicks(
 ) -> Clicks:
     """With the path of few records, and with that of many."""
     monkeypatch.setattr(attempt, "FEW_ROWS", request.param)
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, tmp_path / "home", broker)
+    create_topics(KafkaConnection(broker.bootstrap), {database: 1})
     return Clicks(spark, settings, database, tmp_path / "project")
 
 

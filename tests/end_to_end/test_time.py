@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def send(bootstrap: str, topic: str, sent: dict[str, datetime], sent_at: datetim
 def test_rows_come_and_go_without_a_record(
     spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
 ) -> None:
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, tmp_path / "home", broker)
     shop = Shop(spark, settings, database, tmp_path / "project")
     create_topics(KafkaConnection(broker.bootstrap), {database: 1})
     shop.deploy(QUERIES, SEEN.format(topic=database))
@@ -88,7 +87,7 @@ def test_rows_come_and_go_without_a_record(
 def test_late_rows_have_a_table_and_windows_come_out_once(
     spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
 ) -> None:
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, tmp_path / "home", broker)
     shop = Shop(spark, settings, database, tmp_path / "project")
     create_topics(KafkaConnection(broker.bootstrap), {database: 1})
     views = (

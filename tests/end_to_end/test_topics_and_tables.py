@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def send(bootstrap: str, topic: str, sold: Iterable[tuple[str, int]]) -> None:
 def test_a_topic_joined_with_a_table(
     spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
 ) -> None:
-    settings = replace(settings_of(spark_server, tmp_path / "home"), kafka=broker.bootstrap)
+    settings = settings_of(spark_server, tmp_path / "home", broker)
     shop = Shop(spark, settings, database, tmp_path / "project")
     create_topics(KafkaConnection(broker.bootstrap), {database: 2})
     columns = "item STRING, name STRING, price INT"

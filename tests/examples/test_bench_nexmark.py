@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep.adapters.embedded.ports import HOST, free_ports
-from lockstep.adapters.spark_stages import Stage, stages_between
+from lockstep.adapters.spark_stages import Stage, TaskTimes, stages_between
 from lockstep.cli.bench import EXAMPLE, QUERIES, chosen, write_project
 from lockstep.cli.main import cli
 from lockstep.cli.profile import SparkWork, profile_text, spark_work
@@ -55,13 +55,22 @@ def test_bench_prints_and_saves_events_a_second(
     assert f"Spark: {spark.stages} stages, {spark.tasks} tasks" in result.stdout
 
 
-STAGE = Stage(10.0, 12.0, 4, 3.0, 2.0, 0.5, 0.25, 0.125)
+STAGE = Stage(10.0, 12.0, 4, TaskTimes(3.0, 2.0, 0.5, 0.25, 0.125))
 
 
 def test_time_without_a_task_is_what_no_stage_covers() -> None:
     within, later = replace(STAGE, started=11.0, ended=11.5), replace(STAGE, started=14, ended=17)
     found = spark_work((STAGE, within, later), 9.0, 15.0)
-    assert found == SparkWork(3, 12, 9.0, 6.0, 1.5, 0.75, 0.375, idle=3.0)
+    assert found == SparkWork(
+        run=9.0,
+        cpu=6.0,
+        garbage=1.5,
+        shuffle_write=0.75,
+        shuffle_wait=0.375,
+        stages=3,
+        tasks=12,
+        idle=3.0,
+    )
     assert spark_work((), 1.0, 3.0).idle == 2.0
 
 

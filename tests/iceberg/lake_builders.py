@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +25,31 @@ from lockstep_engine.sinks.view_publish import ViewPublished
 from lockstep_engine.tables import append, ensure_table
 
 ROWS = pa.schema([("id", pa.int64())])
+NAN, INFINITY = math.nan, math.inf
+EVERY_TYPE = (
+    "a bigint, b int, c smallint, d boolean, e double, f float, g decimal(10, 2), h string, "
+    "i binary, j date, k timestamp, l timestamp_ntz, m struct<x: int, `y y`: string, z: double>, "
+    "n array<double>, o array<struct<p: string>>, `strange ``name` string"
+)
+AT = datetime(2020, 1, 1, 12, 30, tzinfo=UTC)
+NAIVE = datetime(1969, 12, 31, 23, 59, 59, 999999)
+FULL = (
+    1, 2, 3, True, 1.5, 2.5, Decimal("1.10"), "text", b"\x00\xff", date(2020, 1, 1), AT, NAIVE,
+    (1, "y", 0.5), [1.0, NAN], [("p",)], "q",
+)  # fmt: skip
+LEAST = (
+    -(2**63), -(2**31), -(2**15), False, -INFINITY, NAN, Decimal("-99999999.99"), "", b"",
+    date(1, 1, 1), datetime(1900, 1, 1, tzinfo=UTC), NAIVE, (None, None, NAN), [], [None], "",
+)  # fmt: skip
+NULLS = (None,) * 16
+ROWS_OF_ALL_TYPES = (
+    FULL,
+    LEAST,
+    NULLS,
+    (2, *NULLS[1:]),
+    (*FULL[:-1], None),
+    (*FULL[:4], NAN, *FULL[5:]),
+)
 
 
 def local_catalog(folder: Path) -> CatalogSettings:

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lake_builders import Lake, comparable
-from test_view_publish import EVERY_TYPE, ROWS_OF_ALL_TYPES
+from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
 
 from lockstep_engine.appends import FEW_ROWS, append_few
-from lockstep_engine.tables import append, configure_catalog, ensure_table
+from lockstep_engine.tables import append, ensure_table
 
 pytestmark = pytest.mark.spark
 
 NESTED = ("m", "n", "o")
 SUMMARY = {"lockstep.write": "one", "lockstep.step": "7"}
-
-
-@pytest.fixture
-def lake(spark_server: Any, database: str) -> Lake:
-    return Lake(spark_server.catalog_settings(database))
-
-
-@pytest.fixture
-def session(spark_server: Any, lake: Lake) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(spark_server.remote).create()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    configure_catalog(spark, lake.settings)
-    yield spark
-    spark.stop()
 
 
 def made(session: Any, lake: Lake, table: str, frame: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,22 +12,6 @@ from lockstep.errors import StateDiverged
 from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def lake(spark_server: Any, database: str) -> Lake:
-    return Lake(spark_server.catalog_settings(database))
-
-
-@pytest.fixture
-def session(spark_server: Any, lake: Lake) -> Iterator[Any]:
-    """A session of its own, under a catalog name that the server was not started with."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(spark_server.remote).create()
-    configure_catalog(spark, lake.settings)
-    yield spark
-    spark.stop()
 
 
 def test_a_session_learns_of_a_catalog_after_the_server_has_started(

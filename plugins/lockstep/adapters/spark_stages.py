@@ -4,31 +4,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
+from operator import add
 from typing import Any
 
 from lockstep.errors import Unreachable
 
-__all__ = ["Stage", "stages_between"]
+__all__ = ["Stage", "TaskTimes", "stages_between"]
 
 ANSWER_SECONDS = 10.0
 _MILLI, _NANO = 1e-3, 1e-9
 
 
 @dataclass(frozen=True)
+class TaskTimes:
+    """What tasks took together, in seconds: `run` is all, of which the others are parts."""
+
+    run: float = 0.0
+    cpu: float = 0.0
+    garbage: float = 0.0
+    shuffle_write: float = 0.0
+    shuffle_wait: float = 0.0
+
+    def __add__(self, other: TaskTimes) -> TaskTimes:
+        return TaskTimes(*map(add, astuple(self), astuple(other)))
+
+
+@dataclass(frozen=True)
 class Stage:
-    """A stage that has ended: when (seconds since the epoch), how many tasks, and what these took
-    together in seconds: `run` is all, of which the others are parts."""
+    """A stage that has ended: when (seconds since the epoch), and of how many tasks."""
 
     started: float
     ended: float
     tasks: int
-    run: float
-    cpu: float
-    garbage: float
-    shuffle_write: float
-    shuffle_wait: float
+    times: TaskTimes
 
 
 def stages_between(ui: str, started: float, ended: float) -> tuple[Stage, ...]:
@@ -58,11 +68,13 @@ def _stage(told: Mapping[str, Any]) -> Stage:
         _seconds(told["submissionTime"]),
         _seconds(told["completionTime"]),
         told["numCompleteTasks"],
-        told["executorRunTime"] * _MILLI,
-        told["executorCpuTime"] * _NANO,
-        told["jvmGcTime"] * _MILLI,
-        told["shuffleWriteTime"] * _NANO,
-        told["shuffleFetchWaitTime"] * _MILLI,
+        TaskTimes(
+            told["executorRunTime"] * _MILLI,
+            told["executorCpuTime"] * _NANO,
+            told["jvmGcTime"] * _MILLI,
+            told["shuffleWriteTime"] * _NANO,
+            told["shuffleFetchWaitTime"] * _MILLI,
+        ),
     )
 
 

@@ -177,6 +177,7 @@ def measure(
         report(f"{query}: {'measured run' if attempt == load.warmups else 'warm-up'}")
         began = time.time()
         committed, parts = advance(name, settings, silent)
+    parts = {stage: round(taken, 3) for stage, taken in parts.items()}
     seconds = sum(parts.values())
     spark = _spark_work(settings, began, began + seconds) if load.profile else None
     rows = equal = None
@@ -191,7 +192,7 @@ def measure(
         committed.last_step - committed.first_step + 1,
         round(seconds, 3),
         round(records / seconds),
-        {stage: round(value, 3) for stage, value in parts.items()},
+        parts,
         {part: round(value, 3) for part, value in committed.seconds.items()},
         sum(committed.changes.values()),
         rows,

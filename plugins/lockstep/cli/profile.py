@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-if TYPE_CHECKING:
-    from lockstep.adapters.spark_stages import Stage
+from lockstep.adapters.spark_stages import Stage, TaskTimes
 
 __all__ = ["SparkWork", "profile_text", "spark_work"]
 
@@ -16,18 +14,13 @@ _SIDE_BY_SIDE = "append "
 """Parts of a run that go on at the same time begin so; `append` is all of them."""
 
 
-@dataclass(frozen=True)
-class SparkWork:
-    """What Spark did in an interval: sums over the tasks in seconds, and `idle`, the time in which no
-    stage ran: plans, commits, the client."""
+@dataclass(frozen=True, kw_only=True)
+class SparkWork(TaskTimes):
+    """What Spark did in an interval, over all tasks; and `idle`, the seconds in which no stage ran:
+    plans, commits, the client."""
 
     stages: int
     tasks: int
-    run: float
-    cpu: float
-    garbage: float
-    shuffle_write: float
-    shuffle_wait: float
     idle: float
 
 
@@ -40,18 +33,12 @@ def spark_work(stages: Sequence[Stage], started: float, ended: float) -> SparkWo
         busy += max(0.0, until - max(stage.started, reached))
         reached = max(reached, until)
 
-    def total(of: Callable[[Stage], float]) -> float:
-        return round(sum(map(of, stages)), 3)
-
+    times = asdict(sum((stage.times for stage in stages), TaskTimes()))
     return SparkWork(
-        len(stages),
-        sum(stage.tasks for stage in stages),
-        total(lambda stage: stage.run),
-        total(lambda stage: stage.cpu),
-        total(lambda stage: stage.garbage),
-        total(lambda stage: stage.shuffle_write),
-        total(lambda stage: stage.shuffle_wait),
-        round(ended - started - busy, 3),
+        stages=len(stages),
+        tasks=sum(stage.tasks for stage in stages),
+        idle=round(ended - started - busy, 3),
+        **{name: round(seconds, 3) for name, seconds in times.items()},
     )
 
 

@@ -35,6 +35,7 @@ from lockstep_engine.tables import (
     read_at,
     table_name,
 )
+from lockstep_engine.told import counted_in_passing
 
 __all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "publish_view"]
 
@@ -234,8 +235,8 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> 
             raise
         found = str(error).split(LACKING, 1)[1].split("SQLSTATE", 1)[0].strip()
         raise _diverged(writer, found) from error
-    # A busy server answers before its listener has the metrics, and then sends none.
-    return int(changed.get["rows"]) if "rows" in changed.get else change.count()
+    rows_changed = counted_in_passing(changed, "rows")
+    return change.count() if rows_changed is None else rows_changed
 
 
 def _write(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:

@@ -43,6 +43,7 @@ from lockstep_engine.sinks.kafka_rounds import send_by_threads
 from lockstep_engine.sinks.kafka_rows import NO_ROWS, FetchedRows
 from lockstep_engine.sinks.kafka_steps import step_messages
 from lockstep_engine.sinks.kafka_tasks import send_by_tasks, send_together_by_tasks
+from lockstep_engine.told import few_rows
 
 __all__ = ["KafkaPublished", "Publishing", "publish_kafka"]
 
@@ -140,9 +141,8 @@ def _publish(
             if not about.is_small:
                 return None
             # A row of the outbox may be many messages; one too many tells.
-            few = placed(opening.published).limit(ROWS_FROM_DRIVER + 1)
-            table = few.toArrow() if about.pending else NO_ROWS
-            return table if table.num_rows <= ROWS_FROM_DRIVER else None
+            new = placed(opening.published)
+            return few_rows(new, ROWS_FROM_DRIVER) if about.pending else NO_ROWS
 
         # A small change is fetched while the topics are opened: Spark and Kafka wait for each other
         # no longer than they have to.

@@ -1,0 +1,59 @@
+"""A pipeline of its own on the shared servers, deployed from SQL that a test holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from followed_shop import rows
+
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.verify import verify
+from lockstep.deploying import deploy
+from lockstep.runtime import Pipeline
+
+SPEC = """\
+name: {name}
+storage: unused
+catalog: lake
+database: {name}
+libraries:
+  - glob: {{include: sql/**}}
+configuration:
+  lockstep.rows_per_step: "{rows_per_step}"
+"""
+
+
+@dataclass
+class OnePipeline:
+    """`name` is also its database's and its topic's; `said` is what its stages told."""
+
+    spark: Any
+    settings: Settings
+    name: str
+    folder: Path
+    said: list[str] = field(default_factory=list, kw_only=True)
+
+    def deploy_sql(self, text: str, rows_per_step: int = 1_000_000) -> None:
+        """In place of the project that is there."""
+        (self.folder / "sql").mkdir(parents=True, exist_ok=True)
+        spec = SPEC.format(name=self.name, rows_per_step=rows_per_step)
+        (self.folder / "spark-pipeline.yml").write_text(spec, "utf-8")
+        (self.folder / "sql" / "all.sql").write_text(text, "utf-8")
+        deploy(str(self.folder), self.settings)
+
+    def advance(self) -> None:
+        """All that is there now."""
+        with Pipeline(self.name, self.settings) as pipeline:
+            while pipeline.plan(None, self.said.append).interval is not None:
+                pipeline.run(self.said.append)
+                pipeline.publish(self.said.append)
+
+    def view(self, name: str) -> Counter[tuple[Any, ...]]:
+        return rows(self.spark.table(f"lake.{self.name}.{name}"))
+
+    def is_right(self) -> bool:
+        """Whether every view is what DuckDB makes of the records."""
+        return all(check.equal for check in verify(self.name, self.settings, self.said.append))
