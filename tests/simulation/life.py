@@ -8,18 +8,11 @@ from dataclasses import replace
 from random import Random
 
 from checker import Checker, Finding, Range
-from sim_engine import OUTBOX, TRACE, VIEW
+from sim_judge import PIPELINE, TOPIC_PARTITIONS, ranges_read
 from sim_kafka import Record, SourcePartition, SourceTopic, topic_id
+from sim_tables import OUTBOX, TRACE, VIEW
 from sim_world import SECOND, Process, Rates, Task
-from simulate import (
-    INCARNATION,
-    PIPELINE,
-    SINKS,
-    TOPIC_PARTITIONS,
-    TOPIC_SINK,
-    Simulation,
-    ranges_read,
-)
+from simulate import INCARNATION, SINKS, TOPIC_SINK, Simulation
 
 from lockstep.adapters.memory_store import MemoryStore
 from lockstep.control import planning

@@ -26,9 +26,9 @@ from patches import (
     replaced,
     rewritten,
 )
-from sim_engine import _TopicPublish, _ViewWriter
 from sim_kafka import Cluster, Link, SourcePartition, group_of
 from sim_lake import Lake, RefChange, SimulatedState, marker_of
+from sim_sinks import TopicPublish, ViewWriter
 from sim_store import SimulatedStore
 from sim_world import Rates
 from simulate import Result, simulate
@@ -132,7 +132,7 @@ def _marker_of_head(table: Any, head: Any) -> object:
     return marker_of(head) if "lockstep.step" in head.summary else None
 
 
-def _written_on_main(old: Callable[..., int], writer: _ViewWriter, _: str, *rest: Any) -> int:
+def _written_on_main(old: Callable[..., int], writer: ViewWriter, _: str, *rest: Any) -> int:
     return old(writer, MAIN, *rest)
 
 
@@ -343,7 +343,7 @@ MUTANTS = (
         "view_written_on_main",
         "6",
         "a publish writes to a branch of its own, so that a zombie's MERGE lands nowhere",
-        around(_ViewWriter, "_written", _written_on_main),
+        around(ViewWriter, "_written", _written_on_main),
         seed=2,
     ),
     # ── the topic ──
@@ -359,9 +359,7 @@ MUTANTS = (
         "6",
         "the marker that a kept producer goes on from was read when its shard was fenced",
         both(
-            rewritten(
-                _TopicPublish._init, ("self._link(shard, 0).fence()", "self._link(shard, 0)")
-            ),
+            rewritten(TopicPublish._init, ("self._link(shard, 0).fence()", "self._link(shard, 0)")),
             rewritten(Link.opened_at, ("if self._is_fenced:", "if True:")),
         ),
         rates=OFTEN_ASLEEP,

@@ -11,8 +11,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 from unittest import mock
 
-from sim_engine import _TopicPublish
 from sim_kafka import Link
+from sim_sinks import TopicPublish
 
 from lockstep.control import interval
 from lockstep.control.changes import Change, RecordInterval
@@ -50,7 +50,7 @@ def _everywhere(old: FunctionType, new: object) -> Iterator[None]:
     """Put `new` in the place of `old` wherever that is known by its name."""
     with ExitStack() as stack:
         modules = [module for module in sys.modules.values() if isinstance(module, ModuleType)]
-        for owner in (*modules, _TopicPublish, Link):
+        for owner in (*modules, TopicPublish, Link):
             if vars(owner).get(old.__name__) is old:
                 stack.enter_context(mock.patch.object(owner, old.__name__, new))
         yield

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from checker import Finding
 from life import Life
 from patches import Patch, both, main_anyhow, replaced, rewritten
-from sim_engine import VIEW, _TopicPublish
+from sim_judge import PIPELINE
+from sim_sinks import TopicPublish
+from sim_tables import VIEW
 from sim_world import HOUR, MINUTE, SECOND, Process, StuckError
-from simulate import INCARNATION, PIPELINE, TOPIC_SINK
+from simulate import INCARNATION, TOPIC_SINK
 
 from lockstep.control import (
     interval,
@@ -338,7 +340,7 @@ SCENARIOS = (
         "ids of shards that are retired are fenced, and stamped, before a row goes out",
         fewer_shards_under_a_publish,
         both(
-            rewritten(_TopicPublish._plan, ("**self._fence(others)", "**{}")),
+            rewritten(TopicPublish._plan, ("**self._fence(others)", "**{}")),
             rewritten(
                 kafka_plan.plan_shards,
                 ("range(max(shards, wanted_shards))", "range(wanted_shards)"),
@@ -361,7 +363,7 @@ SCENARIOS = (
                 view_publish._marker_step,
                 ("if head.marker.incarnation != target.incarnation:", "if False:"),
             ),
-            replaced(_TopicPublish, "_group", f"{INCARNATION}/{TOPIC_SINK}"),
+            replaced(TopicPublish, "_group", f"{INCARNATION}/{TOPIC_SINK}"),
         ),
         REBUILD,
     ),

@@ -1,8 +1,7 @@
-"""Iceberg tables in memory: the twins of `control.ports.State` and `control.ports.Files`.
+"""Iceberg tables in memory, and the twin of `control.ports.State`.
 
 Snapshots with parents, summaries and files; branches and tags; a table's refs change by compare and
 set, so that a request that arrives late is refused where a ref that it names has moved since.
-`tests/simulation/test_sim_lake.py` holds the twin to the real adapter.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 from sim_world import World
 
-from lockstep.control.compaction import DataFileInfo
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged
 from lockstep.ids import MAIN, MARKED_TAG, ROOT_TAG, swap_branches
@@ -408,67 +406,6 @@ class SimulatedState:
 
         self._change(f"show {snapshot_id} as", table, change)
         return landed
-
-
-class SimulatedFiles:
-    """Implements `control.ports.Files` over the network."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-
-    def data_files(self, table: str, snapshot_id: int) -> tuple[DataFileInfo, ...]:
-        def read() -> tuple[DataFileInfo, ...]:
-            files = self._lake.table(table).snapshot(snapshot_id).files
-            return tuple(sorted(DataFileInfo(f.path, FILE_BYTES, len(f.rows)) for f in files))
-
-        return self._lake.world.exchange(f"data files {table}", read)
-
-    def narrow(self, table: str, branch: str, snapshot_id: int, keep: Collection[str]) -> int:
-        def files_of(base: Snapshot) -> tuple[File, ...]:
-            return tuple(file for file in base.files if file.path in keep)
-
-        return self._on_branch(f"narrow {branch}", table, branch, snapshot_id, files_of, {})
-
-    def swap(
-        self,
-        table: str,
-        branch: str,
-        snapshot_id: int,
-        removed: Collection[str],
-        merged_snapshot_id: int,
-        summary: Mapping[str, str],
-    ) -> int:
-        found = self._lake.table(table)
-
-        def files_of(base: Snapshot) -> tuple[File, ...]:
-            if set(removed) - {file.path for file in base.files}:
-                raise StateDiverged(f"table {table}: the files to merge are not there")
-            merged = found.snapshot(merged_snapshot_id)
-            parent = merged.parent
-            before = set() if parent is None else {f.path for f in found.snapshot(parent).files}
-            added = tuple(file for file in merged.files if file.path not in before)
-            return tuple(file for file in base.files if file.path not in removed) + added
-
-        return self._on_branch(f"swap {branch}", table, branch, snapshot_id, files_of, summary)
-
-    def _on_branch(
-        self,
-        what: str,
-        table: str,
-        branch: str,
-        snapshot_id: int,
-        files_of: Callable[[Snapshot], tuple[File, ...]],
-        summary: Mapping[str, str],
-    ) -> int:
-        def act() -> int:
-            found = self._lake.table(table)
-            base = found.snapshot(snapshot_id)
-            files = files_of(base)
-            snapshot = self._lake.add(found, base, OVERWRITE, summary, files)
-            self._lake.change(found, RefChange({branch: snapshot.id}))
-            return snapshot.id
-
-        return self._lake.world.exchange(f"{what} {table}", act)
 
 
 def advance(table: Table, snapshot_id: int, replaced: Collection[str] = ()) -> Mapping[str, int]:

@@ -77,6 +77,10 @@ class Killed(BaseException):
     """Unwinds the stack of a process that has died."""
 
 
+class SparkError(Exception):
+    """Spark's own error: the job has failed, or its connection broke and it may go on."""
+
+
 class StuckError(AssertionError):
     """Nothing can go on, or nothing ever ends: a fault of the code under test, or of the twins."""
 
