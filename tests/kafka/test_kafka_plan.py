@@ -150,13 +150,14 @@ def test_a_task_of_another_number_of_shards_is_refused() -> None:
 
 
 def test_the_first_publish_starts_where_the_store_says() -> None:
-    assert plan_shards({}, 2, -1, "s") == SinkPlan(2, {0: -1, 1: -1}, {1: -1, 0: -1})
-    assert plan_shards({}, 2, 6, "s") == SinkPlan(2, {0: 6, 1: 6}, {1: 6, 0: 6})
+    for step in (-1, 6):
+        stamp = dict.fromkeys((1, 0), Marker(step, 2))
+        assert plan_shards({}, 2, step, "s") == SinkPlan(2, {0: step, 1: step}, stamp)
 
 
 def test_an_interrupted_publish_ends_with_its_own_shards() -> None:
     first_only = {1: Marker(9, 2)}
-    assert plan_shards(first_only, 3, 4, "s") == SinkPlan(2, {0: 4, 1: 9}, {0: 4})
+    assert plan_shards(first_only, 3, 4, "s") == SinkPlan(2, {0: 4, 1: 9}, {0: Marker(4, 2)})
     both = {0: Marker(9, 2), 1: Marker(4, 2)}
     assert plan_shards(both, 1, 4, "s") == SinkPlan(2, {0: 9, 1: 4}, {})
     in_parts = {0: Marker(9, 2), 1: Marker(9, 2, 5, "d")}
@@ -166,14 +167,16 @@ def test_an_interrupted_publish_ends_with_its_own_shards() -> None:
 def test_another_number_of_shards_is_stamped_when_all_are_equal() -> None:
     equal = {0: Marker(9, 2), 1: Marker(9, 2)}
     assert plan_shards(equal, 2, 9, "s") == SinkPlan(2, {0: 9, 1: 9}, {})
-    assert plan_shards(equal, 1, 9, "s") == SinkPlan(1, {0: 9}, {1: 9, 0: 9})
-    assert plan_shards(equal, 3, 9, "s").stamp == {2: 9, 1: 9, 0: 9}
+    one = plan_shards(equal, 1, 9, "s")
+    assert one == SinkPlan(1, {0: 9}, {1: Marker(9, 1), 0: Marker(9, 1)})
+    assert list(one.stamp) == [1, 0]
+    assert plan_shards(equal, 3, 9, "s").stamp == dict.fromkeys((2, 1, 0), Marker(9, 3))
 
 
 def test_stamping_that_died_goes_on() -> None:
     """Shard 0 is stamped last: until then the old number holds."""
     half = {0: Marker(9, 2), 1: Marker(9, 1)}
-    assert plan_shards(half, 1, 9, "s") == SinkPlan(1, {0: 9}, {0: 9})
+    assert plan_shards(half, 1, 9, "s") == SinkPlan(1, {0: 9}, {0: Marker(9, 1)})
     assert list(plan_shards({0: Marker(9, 4)}, 3, 9, "s").stamp) == [3, 2, 1, 0]
 
 
@@ -181,7 +184,24 @@ def test_stamps_of_a_number_that_lost_are_stamped_over() -> None:
     """Two publishes wanted 2 and 3 shards at once: shard 0 says that 2 hold, the rest was stamped by
     the other. Work planned with 2 would find 3 in the marker of shard 1, for ever."""
     crossed = {0: Marker(13, 2), 1: Marker(7, 3), 2: Marker(7, 3)}
-    assert plan_shards(crossed, 2, 7, "s") == SinkPlan(2, {0: 13, 1: 7}, {1: 7})
+    stamp = {1: Marker(7, 2), 0: Marker(13, 2)}
+    assert plan_shards(crossed, 2, 7, "s") == SinkPlan(2, {0: 13, 1: 7}, stamp)
+
+
+@pytest.mark.parametrize(
+    "markers",
+    [
+        {0: Marker(3, 2), 1: Marker(5, 1)},
+        {0: Marker(3, 2, 4, "d"), 1: Marker(3, 1)},
+        {0: Marker(3, 2), 1: Marker(3, 1)},
+        {0: Marker(3, 2)},
+    ],
+)
+def test_a_stamp_asks_whether_shard_0_is_still_its_own(markers: dict[int, Marker]) -> None:
+    """Another publish may have taken it over before this one came to the others."""
+    plan = plan_shards(markers, 2, 3, "s")
+    assert list(plan.stamp) == [1, 0]
+    assert plan.stamp[0] == markers[0], "as it was"
 
 
 def test_markers_of_two_moments_are_read_again() -> None:
@@ -193,7 +213,9 @@ def test_markers_of_two_moments_are_read_again() -> None:
 def test_retired_shards_stay_behind() -> None:
     markers = {0: Marker(30, 1), 1: Marker(9, 1)}
     assert plan_shards(markers, 1, 30, "s") == SinkPlan(1, {0: 30}, {})
-    assert plan_shards(markers, 2, 30, "s") == SinkPlan(2, {0: 30, 1: 30}, {1: 30, 0: 30})
+    assert plan_shards(markers, 2, 30, "s") == SinkPlan(
+        2, {0: 30, 1: 30}, dict.fromkeys((1, 0), Marker(30, 2))
+    )
 
 
 def test_a_marker_behind_the_store_is_refused() -> None:

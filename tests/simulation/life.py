@@ -86,13 +86,14 @@ class Life(Simulation):
         _, task = self.start(*work)
         self.world.run(lambda: task.is_done or self.world.turns >= end)
 
-    def publish_half_way(self, turns: int = 40) -> None:
+    def publish_half_way(self, turns: int = 40) -> Task:
         """Until some moment after its first row has gone out, of which `turns` is the latest."""
         sent = sum(map(len, self.cluster.logs))
         _, task = self.start(self._publish)
         self.world.run(lambda: task.is_done or sum(map(len, self.cluster.logs)) > sent)
         end = self.world.turns + self.moments.randint(0, turns)
         self.world.run(lambda: task.is_done or self.world.turns >= end)
+        return task
 
     def forget_markers(self) -> None:
         """Some of the topic's, or all."""

@@ -183,8 +183,7 @@ class TopicPublish:
         self._stamp(restored, recorded)
         recorded.update(restored)
         plan = kafka_plan.plan_shards(recorded, wanted, published, self.target.name)
-        stamps = {s: kafka_plan.Marker(step, plan.shards) for s, step in plan.stamp.items()}
-        self._stamp(stamps, recorded)
+        self._stamp(plan.stamp, recorded)
         return plan
 
     def _restored(

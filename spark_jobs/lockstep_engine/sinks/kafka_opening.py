@@ -116,9 +116,8 @@ class SinkOpening:
             # The option was left out for a while: what was published then is said now.
             published = min([published, *(marker.step for marker in recorded.values())])
         plan = plan_shards(recorded, wanted, published, self.sink.name)
-        stamps = {shard: Marker(step, plan.shards) for shard, step in plan.stamp.items()}
-        _stamp(client, recorded, stamps)
-        return OpenedSink(client, partitions, {**recorded, **stamps}, plan)
+        _stamp(client, recorded, plan.stamp)
+        return OpenedSink(client, partitions, {**recorded, **plan.stamp}, plan)
 
     def _wanted_shards(self, partitions: int) -> int:
         text = self.sink.options.get("shards", "1")

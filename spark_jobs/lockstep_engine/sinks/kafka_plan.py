@@ -124,12 +124,12 @@ class ShardWork:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """`shards` is the number to publish with, `after` the step that each of them has. `stamp` maps
-    shards whose marker has to be written, in this order, before any row, to the step that it has."""
+    """`shards` is the number to publish with, `after` the step that each of them has. `stamp` are the
+    markers that have to be written, in this order, before any row."""
 
     shards: int
     after: Mapping[int, int]
-    stamp: Mapping[int, int]
+    stamp: Mapping[int, Marker]
 
 
 class ShardLink(Protocol):
@@ -171,12 +171,17 @@ def plan_shards(
     shard 0 is stamped last, so its number of shards is the one that holds; markers beyond it belong
     to retired shards. While the steps differ, or one of them is there in part, a publish was
     interrupted: it is ended with the number of shards that it had.
+
+    Where any marker is stamped, that of shard 0 is, as it was maybe: another publish may have taken over
+    shard 0 since it was fenced, changed the number of shards, and not come to the others. That stamp it
+    then refuses, before a row goes out with a number that holds no more.
     Raises StateDiverged where a marker is behind what the store says, FencedError where markers are
     not of one moment: each is read once its own shard is fenced, and a stamp must not move one back.
     """
     if not markers:
         everyone = dict.fromkeys(range(wanted_shards), published)
-        return SinkPlan(wanted_shards, everyone, _zero_last(everyone))
+        first = {shard: Marker(published, wanted_shards) for shard in everyone}
+        return SinkPlan(wanted_shards, everyone, _zero_last(first, markers))
     shards = _shards_in_force(markers, sink)
     after = {s: markers[s].step if s in markers else published for s in range(shards)}
     behind = {shard: step for shard, step in after.items() if step < published}
@@ -186,14 +191,14 @@ def plan_shards(
     if in_parts or len(set(after.values())) > 1:
         # A publish that wanted another number, and lost to this one, may have stamped some shards.
         strays = {
-            shard: step
+            shard: Marker(step, shards)
             for shard, step in after.items()
             if shard not in markers or (markers[shard].shards != shards and not markers[shard].rows)
         }
-        return SinkPlan(shards, after, _zero_last(strays))
+        return SinkPlan(shards, after, _zero_last(strays, markers))
     step = after[0]
     stamp = {
-        shard: step
+        shard: Marker(step, wanted_shards)
         for shard in range(max(shards, wanted_shards))
         if markers.get(shard) != Marker(step, wanted_shards)
     }
@@ -202,7 +207,8 @@ def plan_shards(
         raise FencedError(
             f"{FencedError.TEXT} sink {sink}: shards at {ahead}, read after others at step {step}"
         )
-    return SinkPlan(wanted_shards, dict.fromkeys(range(wanted_shards), step), _zero_last(stamp))
+    everyone = dict.fromkeys(range(wanted_shards), step)
+    return SinkPlan(wanted_shards, everyone, _zero_last(stamp, markers))
 
 
 def _shards_in_force(markers: Mapping[int, Marker], sink: str) -> int:
@@ -215,8 +221,12 @@ def _shards_in_force(markers: Mapping[int, Marker], sink: str) -> int:
     return max(counts)
 
 
-def _zero_last(stamp: Mapping[int, int]) -> dict[int, int]:
-    return {shard: stamp[shard] for shard in sorted(stamp, reverse=True)}
+def _zero_last(stamp: Mapping[int, Marker], markers: Mapping[int, Marker]) -> dict[int, Marker]:
+    """With shard 0's own marker, where others are stamped."""
+    if not stamp:
+        return {}
+    also = {0: markers[0]} if 0 in markers else {}
+    return dict(sorted({**also, **stamp}.items(), reverse=True))
 
 
 # ── markers that are lost ───────────────────────────────────────────────────────────────────────
