@@ -1,14 +1,15 @@
-"""Merging the rows of a trace's files: the data half of a compaction.
+"""Merging files: the data half of a compaction. Of most tables every row stays.
 
-Law: the sum of the merged rows equals the sum of the rows read, key by key, but for groups of windows
-that are over, which nothing looks up any more; rows whose sum is nothing (weight 0, no row left in a
-group) are gone. Without that, a trace of cancelled rows would grow for ever, and every look-up would
-pay for the past.
+Of a trace, rows are merged by the law: the sum of the merged rows equals the sum of the rows read, key
+by key, but for groups of windows that are over, which nothing looks up any more; rows whose sum is
+nothing (weight 0, no row left in a group) are gone. Without that, a trace of cancelled rows would grow
+for ever, and every look-up would pay for the past.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,6 +19,7 @@ from lockstep.sql.circuit import TraceSpec
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
+from lockstep_engine.deltas import STEP, quoted
 from lockstep_engine.operators.merging import merge_trace, without_past
 from lockstep_engine.tables import append, configure_catalog, read_at
 
@@ -33,7 +35,7 @@ def merge_traces(
     circuit = build_circuit(parse_project(job.files, job.variables))
     configure_catalog(spark, job.catalog)
     specs = {trace.table: trace for trace in circuit.traces}
-    in_parallel(lambda table: _merge(spark, job, table, specs[table.table]), job.tables)
+    in_parallel(lambda table: _merge(spark, job, table, specs.get(table.table)), job.tables)
     heads = in_parallel(lambda table: state.head(table.table, job.branch), job.tables)
     read = sum(table.records for table in job.tables)
     written = sum(
@@ -42,24 +44,27 @@ def merge_traces(
             zip(job.tables, heads, strict=True),
         )
     )
-    progress(f"merged {read:,} rows of {len(job.tables)} traces into {written:,}")
+    progress(f"merged {read:,} rows of {len(job.tables)} tables into {written:,}")
     return {table.table: head for table, head in zip(job.tables, heads, strict=True)}
 
 
-def _merge(spark: SparkSession, job: MergeJob, table: MergeTable, trace: TraceSpec) -> None:
-    """Sorted by key, and range-partitioned where it is several files, so that they do not overlap
-    and a look-up by key skips most of them."""
-    rows = read_at(spark, job.catalog, trace.table, table.snapshot_id)
-
-    def read_trace(name: str) -> DataFrame | None:
-        snapshot = job.traces.get(name)
-        return None if snapshot is None else read_at(spark, job.catalog, name, snapshot)
-
-    merged = merge_trace(trace, without_past(trace, rows, read_trace))
+def _merge(spark: SparkSession, job: MergeJob, table: MergeTable, trace: TraceSpec | None) -> None:
+    """Sorted by key or step, and range-partitioned where it is several files, so that they do not
+    overlap, and a look-up skips most of them."""
+    merged = read_at(spark, job.catalog, table.table, table.snapshot_id)
+    key = tuple(name for name in merged.columns if name == STEP)
+    if trace is not None:
+        merged = merge_trace(trace, without_past(trace, merged, partial(_read_trace, spark, job)))
+        key = trace.key
     files = max(1, -(-table.records // ROWS_PER_FILE))
-    # Without a key (a cross join, a global aggregate) any column is as good.
-    order = [f"`{name}`" for name in (trace.key or merged.columns[:1])]
+    # Without a key (a cross join, a global aggregate, the log of steps) the first column is as good.
+    order = [quoted(name) for name in (key or merged.columns[:1])]
     spread = merged.coalesce(1) if files == 1 else merged.repartitionByRange(files, *order)
     ordered = spread.sortWithinPartitions(*order)
     summary = {"lockstep.merge": job.branch, "lockstep.incarnation": job.incarnation}
-    append(job.catalog, trace.table, job.branch, ordered, summary)
+    append(job.catalog, table.table, job.branch, ordered, summary)
+
+
+def _read_trace(spark: SparkSession, job: MergeJob, name: str) -> DataFrame | None:
+    snapshot = job.traces.get(name)
+    return None if snapshot is None else read_at(spark, job.catalog, name, snapshot)

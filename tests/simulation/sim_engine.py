@@ -37,7 +37,7 @@ from lockstep.control.model import Interval, TopicSlice
 from lockstep.control.ports import Progress
 from lockstep.control.step_log import step_log
 from lockstep.errors import EngineFailed, LockstepError, StateDiverged
-from lockstep.ids import errors_table
+from lockstep.ids import errors_table, is_trace
 from lockstep.threads import in_parallel
 from lockstep_engine.sinks.kafka_plan import FencedError, IncompleteRowsError
 
@@ -98,10 +98,12 @@ class SimulatedEngine:
 
         def merge_one(table: str, snapshot_id: int) -> int:
             def on_server() -> None:
-                held: Counter[Row] = Counter()
-                for row in self.lake.table(table).snapshot(snapshot_id).rows:
-                    held[row[:-1]] += row[-1]
-                rows = [(*row, weight) for row, weight in sorted(held.items()) if weight]
+                rows = list(self.lake.table(table).snapshot(snapshot_id).rows)
+                if is_trace(table):
+                    held: Counter[Row] = Counter()
+                    for row in rows:
+                        held[row[:-1]] += row[-1]
+                    rows = [(*row, weight) for row, weight in sorted(held.items()) if weight]
                 self.append(table, job.branch, rows, {"lockstep.merge": job.branch})
 
             self.on_server("merge", session, on_server)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from sim_lake import FILE_BYTES, OVERWRITE, File, Lake, RefChange, Snapshot
+from sim_lake import FILE_BYTES, OVERWRITE, REPLACE, File, Lake, RefChange, Snapshot
 
 from lockstep.control.compaction import DataFileInfo
 from lockstep.errors import StateDiverged
+from lockstep.ids import is_trace
 
 
 class SimulatedFiles:
@@ -49,7 +50,9 @@ class SimulatedFiles:
             added = tuple(file for file in merged.files if file.path not in before)
             return tuple(file for file in base.files if file.path not in removed) + added
 
-        return self._on_branch(f"swap {branch}", table, branch, snapshot_id, files_of, summary)
+        kind = OVERWRITE if is_trace(table) else REPLACE
+        what = f"swap {branch}"
+        return self._on_branch(what, table, branch, snapshot_id, files_of, summary, kind)
 
     def _on_branch(
         self,
@@ -59,12 +62,13 @@ class SimulatedFiles:
         snapshot_id: int,
         files_of: Callable[[Snapshot], tuple[File, ...]],
         summary: Mapping[str, str],
+        kind: str = OVERWRITE,
     ) -> int:
         def act() -> int:
             found = self._lake.table(table)
             base = found.snapshot(snapshot_id)
             files = files_of(base)
-            snapshot = self._lake.add(found, base, OVERWRITE, summary, files)
+            snapshot = self._lake.add(found, base, kind, summary, files)
             self._lake.change(found, RefChange({branch: snapshot.id}))
             return snapshot.id
 

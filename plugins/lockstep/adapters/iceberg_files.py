@@ -12,17 +12,20 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
 
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
+from lockstep.ids import is_trace
 
 __all__ = ["IcebergFiles"]
 
 
 class IcebergFiles:
-    """Data files of the tables of one catalog and database. Tables without delete files only:
-    traces are append-only."""
+    """Data files of the tables of one catalog and database, of tables without delete files only."""
 
     def __init__(self, catalog: CatalogSettings) -> None:
         self._settings = catalog
@@ -58,7 +61,8 @@ class IcebergFiles:
         summary: Mapping[str, str],
     ) -> int:
         """On `branch`, made at a snapshot of the newest version: the files `removed` go out, those
-        that `merged_snapshot_id` added come in. Returns the new snapshot.
+        that `merged_snapshot_id` added come in. Returns the new snapshot: of a trace an overwrite, as
+        rows have cancelled; of another table a replace, so that who follows it has nothing to read.
 
         Raises StateDiverged where a file to be removed is not there: it was merged before."""
         loaded = self._load(table)
@@ -78,7 +82,17 @@ class IcebergFiles:
             remove=[present[path] for path in removed],
             add=_files_added_by(loaded, merged_snapshot_id),
             summary=summary,
+            same_rows=not is_trace(table),
         )
+
+
+class _ReplaceFiles(_OverwriteFiles):
+    """PyIceberg (0.12) writes no snapshots of the operation `replace`
+    (https://iceberg.apache.org/spec/#snapshots), though it reads them."""
+
+    def _summary(self, snapshot_properties: Mapping[str, str] = EMPTY_DICT) -> Summary:
+        found = super()._summary(dict(snapshot_properties))
+        return Summary(Operation.REPLACE, **found.additional_properties)
 
 
 def _files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
@@ -116,13 +130,20 @@ def _commit_on_branch(
     remove: Collection[DataFile],
     add: Collection[DataFile],
     summary: Mapping[str, str],
+    same_rows: bool = False,
 ) -> int:
-    """Make the branch, and one overwrite of whole files on it."""
+    """Make the branch, and one overwrite of whole files on it, or a replace."""
     try:
         table.manage_snapshots().create_branch(snapshot_id, branch).commit()
         if remove or add:
             with table.transaction() as transaction:
-                update = transaction.update_snapshot(dict(summary), branch=branch).overwrite()
+                update = (_ReplaceFiles if same_rows else _OverwriteFiles)(
+                    operation=Operation.OVERWRITE,
+                    transaction=transaction,
+                    io=table.io,
+                    branch=branch,
+                    snapshot_properties=dict(summary),
+                )
                 for file in remove:
                     update.delete_data_file(file)
                 for file in add:

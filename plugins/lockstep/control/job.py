@@ -206,7 +206,7 @@ class PublishResult:
 
 @dataclass(frozen=True)
 class MergeTable:
-    """A trace whose branch has been narrowed to the files that are to be merged.
+    """A table whose branch has been narrowed to the files that are to be merged.
 
     `snapshot_id` is what to read, `records` how many rows stand there.
     """
@@ -218,7 +218,7 @@ class MergeTable:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """Merge rows of traces: read each narrowed snapshot, append the merged rows to `branch`.
+    """Merge files: read each narrowed snapshot, append its rows, those of traces merged, to `branch`.
 
     `session` is the newest attempt's; `traces` are the snapshots of all traces of the version.
     """

@@ -1,9 +1,9 @@
 """Maintenance: what keeps a pipeline small without ever holding up an interval.
 
-Versions beyond those kept are trimmed, branches of dead attempts are swept, and files of traces are
-merged. A merge reads files of the newest version and lands by compare and set on that version's row:
-same version, same step, other snapshots. If an interval commits first, only the swap of files is made
-anew, as traces are append-only and the files that were read are still there.
+Versions beyond those kept are trimmed, branches of dead attempts are swept, and files of the newest
+version's tables are merged. A merge lands by compare and set on that version's row: same version, same
+step, other snapshots. If an interval commits first, only the swap of files is made anew, as these tables
+are append-only and the files that were read are still there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lockstep.control.changes import (
     TrimVersions,
     Unknown,
 )
-from lockstep.control.compaction import files_to_merge
+from lockstep.control.compaction import DataFileInfo, files_to_merge
 from lockstep.control.interval import Parts, record, settle
 from lockstep.control.job import MergeJob, MergeTable
 from lockstep.control.model import AttemptState, PipelineState
@@ -125,7 +125,7 @@ def _oldest_needed_step(state: PipelineState) -> int:
 
 @dataclass(frozen=True)
 class _Merge:
-    """What is merged: per trace the files that go out and the snapshot whose files come in."""
+    """What is merged: per table the files that go out and the snapshot whose files come in."""
 
     removed: Mapping[str, tuple[str, ...]]
     merged: Mapping[str, int]
@@ -135,17 +135,13 @@ def _merge(parts: Parts, progress: Progress) -> int:
     """Merge the files of full levels; returns how many went out."""
     recorded = parts.store.read(parts.pipeline)
     version = recorded.version
-    traces = sorted(table for table in version.tables if is_trace(table))
-    chosen = dict(
-        zip(
-            traces,
-            in_parallel(
-                lambda table: files_to_merge(parts.files.data_files(table, version.tables[table])),
-                traces,
-            ),
-            strict=True,
-        )
-    )
+
+    def choose(table: str) -> tuple[DataFileInfo, ...]:
+        files = parts.files.data_files(table, version.tables[table])
+        return files_to_merge(files, keeps_all_rows=not is_trace(table))
+
+    tables = sorted(version.tables)
+    chosen = dict(zip(tables, in_parallel(choose, tables), strict=True))
     chosen = {table: files for table, files in chosen.items() if files}
     if not chosen:
         return 0
@@ -169,7 +165,7 @@ def _merge(parts: Parts, progress: Progress) -> int:
             variables=parts.variables,
             catalog=parts.catalog,
             session=recorded.session,
-            traces={table: version.tables[table] for table in traces},
+            traces={t: held for t, held in version.tables.items() if is_trace(t)},
         )
         merge = _Merge(removed, parts.engine.merge(job, progress))
         landed = _land(parts, merge, progress)
@@ -254,4 +250,4 @@ def _sweep_swaps(parts: Parts, state: PipelineState) -> None:
         if over:
             parts.state.drop_refs(table, over)
 
-    in_parallel(sweep, sorted(table for table in state.version.tables if is_trace(table)))
+    in_parallel(sweep, sorted(state.version.tables))

@@ -278,8 +278,8 @@ class Files(Protocol):
         summary: Mapping[str, str],
     ) -> int:
         """Make `branch` at a snapshot, with the files `removed` out and those in that
-        `merged_snapshot_id` added; returns the new snapshot. Raises StateDiverged where a file to
-        be removed is not there."""
+        `merged_snapshot_id` added; returns the new snapshot, which says of a table that is no trace
+        that it has the same rows. Raises StateDiverged where a file to be removed is not there."""
         ...
 
 
@@ -299,7 +299,8 @@ class Engine(Protocol):
         ...
 
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
-        """Append the merged rows of each table to the job's branch; table → the new snapshot."""
+        """Append the rows of each table, those of a trace merged, to the job's branch; table → the new
+        snapshot."""
         ...
 
     def interrupt(self, session: str) -> None:
