@@ -47,7 +47,7 @@ class Jar:
 
 
 def locked_jars(group: str) -> tuple[Jar, ...]:
-    """The jars of a group (`spark`, `broker`, `queries`), in the order of the lock file.
+    """The jars of a group (`spark`, `broker`, `queries`, `flink`), in the order of the lock file.
 
     Raises WrongUse.
     """

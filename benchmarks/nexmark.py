@@ -1,0 +1,272 @@
+"""Lockstep beside what people use today: the Nexmark queries, one engine after the other, on one broker.
+
+    python benchmarks/nexmark.py --events 2000000
+    python benchmarks/nexmark.py --events 200000 --queries q0,q4 --engines lockstep,flink_sql
+
+Every engine reads the same backlog from its first record to its last. Each query is run three times with
+no state: the first run is the cold one, of the other two the better counts. The peers write their result
+to nothing; Lockstep plans, commits its state and publishes. Then each result is compared row by row:
+Lockstep's with what DuckDB makes of the raw records, a peer's with that of Spark's batch query.
+
+What was found goes to `results.json` as it comes; what was not asked for stays there as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import nexmark_aims
+import nexmark_lockstep
+import nexmark_peers
+import nexmark_report
+import results
+from nexmark_data import write_events
+from nexmark_rows import compared, read_rows
+from peers.task import Answer, Task
+
+from lockstep.adapters.jars import locked_jars
+from lockstep.adapters.settings import Settings
+from lockstep.cli.bench import (
+    EXAMPLE,
+    QUERIES,
+    delete_topics,
+    load_generator,
+    workplace,
+)
+
+RUNS = 3
+REFERENCE = "spark_batch"
+"""Its rows are those that the peers' are compared with, so it comes first."""
+ENGINES = (
+    REFERENCE,
+    "structured_streaming",
+    "flink_sql",
+    "dbsp",
+    "spark_batch_decoded",
+    "lockstep_decoded",
+    "lockstep",
+)
+OTHER_EACH_TIME = frozenset({"q12"})
+"""Its rows depend on when a bid was processed: engines agree on how many there are in all."""
+
+
+def say(line: str) -> None:
+    """Progress, for people."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything is: the data, and folders for what is made of it."""
+
+    settings: Settings
+    work: Path
+    prefix: str
+    records: Mapping[str, int]
+    events: Path
+    check: bool
+
+    def records_of(self, query: str) -> int:
+        """Of the topics that it reads."""
+        return sum(self.records[self.prefix + table] for table in QUERIES[query])
+
+    def rows(self, engine: str, query: str) -> Path:
+        """The file for the rows of a result."""
+        return self.work / f"{query}-{engine}.jsonl"
+
+    def task(self, engine: str, query: str, namespace: str = "", runs: int = RUNS) -> Task:
+        """What an engine is asked."""
+        return Task(
+            query,
+            QUERIES[query],
+            self.settings.kafka,
+            self.prefix,
+            namespace,
+            runs,
+            str(self.work / "runs" / engine / query),
+            str(self.rows(engine, query)) if self.check else "",
+        )
+
+
+Found = tuple[Answer, str]
+"""An answer, and how its rows were found to be; empty where nobody looked."""
+
+
+@contextmanager
+def opened(engine: str, place: Place, namespace: str) -> Iterator[Callable[[str], Found]]:
+    """An engine that is asked for one query after the other; `namespace` has the decoded tables."""
+    folder = place.work / "engines" / engine
+    at = namespace if engine.endswith("_decoded") else ""
+    if engine.startswith("lockstep"):
+        yield lambda query: nexmark_lockstep.measure(
+            place.task(engine, query, at), place.records_of(query), place.settings, place.work
+        )
+        return
+    with ExitStack() as stack:
+        match engine:
+            case "structured_streaming":
+                ask = stack.enter_context(nexmark_peers.structured_streaming(folder))
+            case "flink_sql":
+                ask = stack.enter_context(nexmark_peers.flink_sql(folder))
+            case "dbsp":
+                ask = stack.enter_context(nexmark_peers.dbsp(folder, place.events))
+            case _:
+                catalog = nexmark_lockstep.spark_catalog(place.settings)
+                ask = stack.enter_context(nexmark_peers.spark_batch(folder, catalog))
+
+        def found(query: str) -> Found:
+            answer = ask(place.task(engine, query, at))
+            return answer, verdict(place, engine, query) if answer.seconds else ""
+
+        yield found
+
+
+def verdict(place: Place, engine: str, query: str) -> str:
+    """How a peer's rows compare with those of the reference."""
+    if not place.check:
+        return ""
+    if engine == REFERENCE:
+        return "the reference"
+    expected = place.rows(REFERENCE, query)
+    found = place.rows(engine, query)
+    if query in OTHER_EACH_TIME:
+        same = bids_of(expected) == bids_of(found)
+        return "equal sums" if same else "WRONG: another number of bids in all"
+    answer = compared(read_rows(expected), read_rows(found))
+    found.unlink()
+    return answer
+
+
+def bids_of(path: Path) -> int:
+    """The sum of the second column."""
+    with path.open(encoding="utf-8") as file:
+        return sum(int(line.split(",")[1]) for line in file)
+
+
+def reference_rows(place: Place, queries: Sequence[str]) -> None:
+    """The rows that peers are compared with, where the reference itself is not asked for."""
+    with nexmark_peers.spark_batch(place.work / "engines" / "reference", {}) as ask:
+        for query in queries:
+            ask(place.task(REFERENCE, query, runs=0))
+
+
+def record(engine: str, query: str, found: Found, records: int, events: int) -> None:
+    """Into `results.json`: events a second, or null, and beside them what is known of the runs."""
+    answer, checked = found
+    warm = min(answer.seconds[1:], default=None)
+    is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
+    rate = round(records / warm) if warm is not None and is_good else None
+    entry = {
+        "events": events,
+        "records": records,
+        "seconds": warm,
+        "cold_seconds": answer.seconds[0] if answer.seconds else None,
+        "checked": checked,
+        "refused": answer.refused,
+        "failed": answer.failed,
+    }
+    results.update(f"events_per_second/{query}/{engine}", rate)
+    results.update(f"nexmark/queries/{query}/{engine}", entry)
+    said = answer.refused or answer.failed or checked or "not checked"
+    say(f"{query} {engine}: {'-' if rate is None else f'{rate:,} events/s'} ({said})")
+
+
+def versions() -> dict[str, str]:
+    """Of all that is measured."""
+    folder = Path(__file__).parent / "peers"
+    flink = re.search(r"==(\S+)", (folder / "flink_sql" / "requirements.txt").read_text("utf-8"))
+    crate = re.search(r'dbsp = "=(\S+)"', (folder / "dbsp" / "Cargo.toml").read_text("utf-8"))
+    assert flink is not None, "the package of Flink is pinned"
+    assert crate is not None, "the crate is pinned"
+    (kafka,) = {jar.version for jar in locked_jars("broker") if jar.artifact == "kafka-server"}
+    return {
+        "lockstep": version("lockstep"),
+        "spark": version("pyspark"),
+        "flink": flink.group(1),
+        "dbsp": crate.group(1),
+        "kafka": kafka,
+    }
+
+
+def run(events: int, engines: Sequence[str], queries: Sequence[str], check: bool) -> list[str]:
+    """Measure; what failed, or gave wrong rows, as 'engine query'."""
+    generator = load_generator(EXAMPLE)
+    prefix = f"bench-{uuid.uuid4().hex[:8]}."
+    wrong = []
+    with workplace(Settings.load(), say) as (settings, work):
+        records = generator.generate(settings.kafka, events, lambda _: None, prefix)
+        place = Place(settings, work, prefix, records, work / "events.tsv", check)
+        if "dbsp" in engines:
+            write_events(generator, events, place.events)
+        decoded = any(engine.endswith("_decoded") for engine in engines)
+        namespace = nexmark_lockstep.decode(settings, prefix) if decoded else ""
+        say(f"{events:,} events are there")
+        if (
+            check
+            and REFERENCE not in engines
+            and any(not e.startswith("lockstep") for e in engines)
+        ):
+            reference_rows(place, queries)
+        try:
+            for engine in engines:
+                with opened(engine, place, namespace) as ask:
+                    for query in queries:
+                        found = ask(query)
+                        record(engine, query, found, place.records_of(query), events)
+                        if found[0].failed or found[1].startswith("WRONG"):
+                            wrong.append(f"{engine} {query}")
+        finally:
+            delete_topics(settings.kafka, list(records))
+    return wrong
+
+
+def names(text: str, known: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """'q0,q4' in the order in which they are run."""
+    asked = [name.strip() for name in text.split(",")]
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        parser.error(f"expected some of {', '.join(known)}; found {', '.join(unknown)}")
+    return [name for name in known if name in asked]
+
+
+def main() -> int:
+    """Measure, save, print. 1 where a result is wrong or an engine failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--no-check", dest="check", action="store_false")
+    asked = parser.parse_args()
+    engines = names(asked.engines, ENGINES, parser)
+    queries = names(asked.queries, tuple(QUERIES), parser)
+    about: Mapping[str, Any] = {
+        "at": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cpus": os.cpu_count(),
+        "runs": RUNS,
+        "versions": versions(),
+    }
+    for key, value in about.items():
+        results.update(f"nexmark/{key}", value)
+    wrong = run(asked.events, engines, queries, asked.check)
+    saved = results.load()
+    for aim, value in nexmark_aims.aims(saved["events_per_second"]).items():
+        results.update(f"aims/{aim}", value)
+    print(nexmark_report.table(results.load()))
+    if wrong:
+        say(f"wrong or failed: {', '.join(wrong)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
