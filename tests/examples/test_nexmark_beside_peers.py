@@ -1,0 +1,93 @@
+"""The benchmark beside the peers: what they are asked, how rows are compared, what an aim says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from nexmark_aims import aims
+from nexmark_data import write_events
+from nexmark_rows import EQUAL, PART, compared, read_rows
+from peers.task import Task, write_rows
+from peers.texts import columns, own_text, query
+
+from lockstep.cli.bench import EXAMPLE, QUERIES, load_generator
+
+
+def test_the_texts_are_those_of_the_example() -> None:
+    assert query("q2") == "SELECT auction, price\nFROM bid\nWHERE auction % 123 = 0"
+    assert columns("bid").startswith("auction BIGINT, bidder BIGINT, price BIGINT, channel STRING")
+    assert columns("bid").endswith("extra STRING"), "what no record holds is no column"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_each_query_has_a_text_for_flink_that_reads_its_tables(name: str) -> None:
+    text = own_text("flink_sql", name)
+    assert text is not None
+    words = set(text.replace("(", " ").replace(",", " ").split())
+    assert words & {"person", "auction", "bid"} >= set(QUERIES[name]), "the same tables"
+
+
+def test_a_task_comes_back_from_its_line() -> None:
+    task = Task("q3", ("person", "auction"), "127.0.0.1:1", "bench.", "", 3, "/work", "/rows")
+    assert Task.from_json(task.as_json()) == task
+
+
+def test_rows_are_equal_whatever_their_order_and_the_last_digits(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    moment = datetime(2025, 7, 1, 0, 0, 1, tzinfo=UTC)
+    write_rows([(1, "a", Decimal("0.908"), moment), (2, None, 1 / 3, moment)], str(ours))
+    lines = ([2, None, 0.333333333333, 1751328001000], [1, "a", 0.908, 1751328001000])
+    theirs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compared(read_rows(ours), read_rows(theirs)) == EQUAL
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ([[1]], PART),
+        ([[1], [1], [2]], "WRONG: 0 rows are missing, 1 are unexpected"),
+        ([[1], [3]], "WRONG: 1 rows are missing, 1 are unexpected"),
+    ],
+)
+def test_what_a_peer_found_is_judged(tmp_path: Path, found: list[list[int]], verdict: str) -> None:
+    for name, rows in (("expected", [[1], [2]]), ("found", found)):
+        write_rows(rows, str(tmp_path / name))
+    assert compared(read_rows(tmp_path / "expected"), read_rows(tmp_path / "found")) == verdict
+
+
+def test_the_file_of_events_has_them_all_in_their_order(tmp_path: Path) -> None:
+    generator = load_generator(EXAMPLE)
+    path = tmp_path / "events"
+    write_events(generator, 120, path)
+    lines = [line.rstrip("\n").split("\t") for line in path.read_text().splitlines()]
+    assert [kind for kind, _ in lines[48:56]] == [
+        *["bid"] * 2,
+        "person",
+        *["auction"] * 3,
+        *["bid"] * 2,
+    ]
+    (block,) = generator.blocks(120)
+    for kind in ("person", "auction", "bid"):
+        assert [record for of, record in lines if of == kind] == getattr(block, kind)
+
+
+def test_an_aim_counts_the_queries_that_both_take() -> None:
+    found = aims(
+        {
+            "q0": {"lockstep": 300, "flink_sql": 100, "structured_streaming": None},
+            "q1": {"lockstep": 100, "flink_sql": 200},
+        }
+    )
+    assert set(found) == {
+        "above Flink SQL on every query",
+        "3 times Flink SQL in the geometric mean",
+    }
+    assert found["above Flink SQL on every query"] == {
+        "target": "a ratio of 1",
+        "measured": "1.22 in the geometric mean of 2 queries, 1 of them at 1 or above, least 0.50 (q1)",
+        "holds": False,
+    }
