@@ -7,6 +7,7 @@ BIN := .venv/bin
 UV := uv==0.13.8
 FAST := not spark and not kafka and not airflow
 RUNS ?= 50
+BENCH_EVENTS ?= 2000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test sim demo up down bench torture lock
@@ -52,8 +53,9 @@ up: setup ## start the stack and leave it running
 down: setup ## stop the stack that `make up` started
 	$(BIN)/lockstep down
 
-bench: setup ## the Nexmark queries, whole path
-	$(BIN)/lockstep bench nexmark --events 2000000
+bench: setup ## BENCH_EVENTS=2000000: Nexmark beside Flink, Structured Streaming and DBSP, for hours
+	$(BIN)/python benchmarks/nexmark.py --events $(BENCH_EVENTS)
+	$(BIN)/python benchmarks/nexmark_report.py
 
 torture: setup ## RUNS=50 [SEED=7] kills of everything that can be killed; nothing may be lost or doubled
 	$(BIN)/python benchmarks/torture.py --runs $(RUNS) $(if $(SEED),--seed $(SEED))

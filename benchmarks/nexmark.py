@@ -16,11 +16,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,7 @@ import nexmark_report
 import results
 from nexmark_data import write_events
 from nexmark_rows import compared, read_rows
-from peers.task import Answer, Task
+from peers.task import Answer, Task, first_line
 
 from lockstep.adapters.jars import locked_jars
 from lockstep.adapters.settings import Settings
@@ -44,8 +45,8 @@ from lockstep.cli.bench import (
     load_generator,
     workplace,
 )
+from lockstep.errors import LockstepError
 
-RUNS = 3
 REFERENCE = "spark_batch"
 """Its rows are those that the peers' are compared with, so it comes first."""
 ENGINES = (
@@ -75,6 +76,7 @@ class Place:
     prefix: str
     records: Mapping[str, int]
     events: Path
+    runs: int
     check: bool
 
     def records_of(self, query: str) -> int:
@@ -85,7 +87,7 @@ class Place:
         """The file for the rows of a result."""
         return self.work / f"{query}-{engine}.jsonl"
 
-    def task(self, engine: str, query: str, namespace: str = "", runs: int = RUNS) -> Task:
+    def task(self, engine: str, query: str, namespace: str = "") -> Task:
         """What an engine is asked."""
         return Task(
             query,
@@ -93,7 +95,7 @@ class Place:
             self.settings.kafka,
             self.prefix,
             namespace,
-            runs,
+            self.runs,
             str(self.work / "runs" / engine / query),
             str(self.rows(engine, query)) if self.check else "",
         )
@@ -126,10 +128,29 @@ def opened(engine: str, place: Place, namespace: str) -> Iterator[Callable[[str]
                 ask = stack.enter_context(nexmark_peers.spark_batch(folder, catalog))
 
         def found(query: str) -> Found:
-            answer = ask(place.task(engine, query, at))
+            task = place.task(engine, query, at)
+            answer = ask(task)
+            shutil.rmtree(task.work, ignore_errors=True)
             return answer, verdict(place, engine, query) if answer.seconds else ""
 
         yield found
+
+
+def asked_in_turn(
+    engine: str, place: Place, namespace: str, queries: Sequence[str]
+) -> Iterator[tuple[str, Found]]:
+    """Each query and what was found. An engine whose process ends is started anew for the others."""
+    left = list(queries)
+    while left:
+        with opened(engine, place, namespace) as ask:
+            while left:
+                query = left.pop(0)
+                try:
+                    yield query, ask(query)
+                except RuntimeError as error:
+                    say(str(error))
+                    yield query, (Answer(failed=first_line(error)), "")
+                    break
 
 
 def verdict(place: Place, engine: str, query: str) -> str:
@@ -158,13 +179,13 @@ def reference_rows(place: Place, queries: Sequence[str]) -> None:
     """The rows that peers are compared with, where the reference itself is not asked for."""
     with nexmark_peers.spark_batch(place.work / "engines" / "reference", {}) as ask:
         for query in queries:
-            ask(place.task(REFERENCE, query, runs=0))
+            ask(replace(place.task(REFERENCE, query), runs=0))
 
 
 def record(engine: str, query: str, found: Found, records: int, events: int) -> None:
     """Into `results.json`: events a second, or null, and beside them what is known of the runs."""
     answer, checked = found
-    warm = min(answer.seconds[1:], default=None)
+    warm = min(answer.seconds[1:] or answer.seconds, default=None)
     is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
     rate = round(records / warm) if warm is not None and is_good else None
     entry = {
@@ -199,14 +220,15 @@ def versions() -> dict[str, str]:
     }
 
 
-def run(events: int, engines: Sequence[str], queries: Sequence[str], check: bool) -> list[str]:
+def run(asked: argparse.Namespace, engines: Sequence[str], queries: Sequence[str]) -> list[str]:
     """Measure; what failed, or gave wrong rows, as 'engine query'."""
+    events, check = asked.events, asked.check
     generator = load_generator(EXAMPLE)
     prefix = f"bench-{uuid.uuid4().hex[:8]}."
     wrong = []
     with workplace(Settings.load(), say) as (settings, work):
         records = generator.generate(settings.kafka, events, lambda _: None, prefix)
-        place = Place(settings, work, prefix, records, work / "events.tsv", check)
+        place = Place(settings, work, prefix, records, work / "events.tsv", asked.runs, check)
         if "dbsp" in engines:
             write_events(generator, events, place.events)
         decoded = any(engine.endswith("_decoded") for engine in engines)
@@ -220,12 +242,10 @@ def run(events: int, engines: Sequence[str], queries: Sequence[str], check: bool
             reference_rows(place, queries)
         try:
             for engine in engines:
-                with opened(engine, place, namespace) as ask:
-                    for query in queries:
-                        found = ask(query)
-                        record(engine, query, found, place.records_of(query), events)
-                        if found[0].failed or found[1].startswith("WRONG"):
-                            wrong.append(f"{engine} {query}")
+                for query, found in asked_in_turn(engine, place, namespace, queries):
+                    record(engine, query, found, place.records_of(query), events)
+                    if found[0].failed or found[1].startswith("WRONG"):
+                        wrong.append(f"{engine} {query}")
         finally:
             delete_topics(settings.kafka, list(records))
     return wrong
@@ -241,11 +261,14 @@ def names(text: str, known: Sequence[str], parser: argparse.ArgumentParser) -> l
 
 
 def main() -> int:
-    """Measure, save, print. 1 where a result is wrong or an engine failed."""
+    """Measure, save, print. 1 where a result is wrong or an engine failed, 2 where it cannot be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--queries", default=",".join(QUERIES))
     parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument(
+        "--runs", type=int, default=3, help="of each query; the first is the cold one"
+    )
     parser.add_argument("--no-check", dest="check", action="store_false")
     asked = parser.parse_args()
     engines = names(asked.engines, ENGINES, parser)
@@ -253,12 +276,16 @@ def main() -> int:
     about: Mapping[str, Any] = {
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
         "cpus": os.cpu_count(),
-        "runs": RUNS,
+        "runs": asked.runs,
         "versions": versions(),
     }
     for key, value in about.items():
         results.update(f"nexmark/{key}", value)
-    wrong = run(asked.events, engines, queries, asked.check)
+    try:
+        wrong = run(asked, engines, queries)
+    except LockstepError as error:
+        say(str(error))
+        return 2
     saved = results.load()
     for aim, value in nexmark_aims.aims(saved["events_per_second"]).items():
         results.update(f"aims/{aim}", value)

@@ -18,6 +18,7 @@ from peers.texts import own_text
 
 from lockstep.adapters.embedded.java import java_command
 from lockstep.adapters.jars import jar_paths
+from lockstep.errors import WrongUse
 
 __all__ = ["Ask", "dbsp", "flink_sql", "spark_batch", "structured_streaming"]
 
@@ -112,9 +113,12 @@ def structured_streaming(folder: Path) -> Iterator[Ask]:
 def flink_sql(folder: Path) -> Iterator[Ask]:
     """Flink SQL in one JVM, with the texts and the program in `peers/flink_sql`."""
     ours = FOLDER / "peers" / "flink_sql"
+    java = java_command()
+    if not Path(java).resolve().with_name("javac").exists():
+        raise _without("flink_sql", "a JDK, which compiles Peer.java when it starts", java)
     jars = [*sorted(_flink_home().glob("pyflink/lib/*.jar")), *jar_paths("flink")]
     command = [
-        java_command(),
+        java,
         f"-Xmx{FLINK_MEMORY}",
         *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util")),
         f"-Dlog4j.configurationFile={ours / 'log4j2.properties'}",
@@ -171,6 +175,8 @@ def _flink_home() -> Path:
 @contextmanager
 def dbsp(folder: Path, events: Path) -> Iterator[Ask]:
     """The crate's circuits over a file of events; the program is built first: ten minutes, once."""
+    if shutil.which("cargo") is None:
+        raise _without("dbsp", "Rust's cargo, which builds the crate", "none on the PATH")
     target = _cache() / "dbsp"
     manifest = FOLDER / "peers" / "dbsp" / "Cargo.toml"
     subprocess.run(
@@ -186,6 +192,15 @@ def dbsp(folder: Path, events: Path) -> Iterator[Ask]:
             return peer.answer()
 
     yield ask
+
+
+def _without(engine: str, expected: str, found: str) -> WrongUse:
+    return WrongUse(
+        f"{engine} cannot be run",
+        expected=expected,
+        found=found,
+        next_step="install it, or name the other engines with --engines",
+    )
 
 
 def _cache() -> Path:
