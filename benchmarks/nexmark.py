@@ -290,6 +290,7 @@ def main() -> int:
     for aim, value in nexmark_aims.aims(saved["events_per_second"]).items():
         results.update(f"aims/{aim}", value)
     print(nexmark_report.table(results.load()))
+    print(nexmark_report.aims_table(results.load()))
     if wrong:
         say(f"wrong or failed: {', '.join(wrong)}")
     return 1 if wrong else 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from peers.texts import columns
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lockstep.adapters.jars import jar_paths
 
-__all__ = ["decoded", "session"]
+__all__ = ["decoded", "rows_of", "session"]
 
 CORES = 2
 MEMORY = "4g"
@@ -45,3 +46,9 @@ def decoded(records: DataFrame, table: str) -> DataFrame:
     """The columns of the JSON in the records' values."""
     text = F.col("value").cast("string")
     return records.select(F.from_json(text, columns(table)).alias("row")).select("row.*")
+
+
+def rows_of(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Its rows, fetched at once: row by row would take longer than the query."""
+    for batch in frame.toArrow().to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

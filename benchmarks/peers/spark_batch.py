@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from peers.spark import decoded, session
+from peers.spark import decoded, rows_of, session
 from peers.task import Answer, Task, first_line, serve, timed_runs, write_rows
 from peers.texts import PROCESSED, query
 from pyspark.errors import PySparkException
@@ -47,7 +47,7 @@ def answer(spark: SparkSession, task: Task) -> Answer:
     try:
         seconds = timed_runs(task.runs, run)
         if task.rows:
-            write_rows(result().toLocalIterator(), task.rows)
+            write_rows(rows_of(result()), task.rows)
     except PySparkException as error:
         return Answer(failed=first_line(error))
     return Answer(seconds)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-from peers.spark import decoded, session
+from peers.spark import decoded, rows_of, session
 from peers.task import Answer, Task, first_line, serve, timed_runs, write_rows
 from peers.texts import PROCESSED, own_text, query
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 STATE = {
@@ -65,12 +66,12 @@ def answer(spark: SparkSession, task: Task) -> Answer:
         )
         if rows:
             # Kept as they come: of an aggregate that is given out as it changes there is one batch.
-            writer = writer.foreachBatch(lambda batch, _: found.extend(batch.collect()))
+            writer = writer.foreachBatch(lambda batch, _: found.extend(rows_of(batch)))
         else:
             writer = writer.format("noop")
         writer.start().awaitTermination()
 
-    found: list[Row] = []
+    found: list[tuple[Any, ...]] = []
     try:
         seconds = timed_runs(task.runs, run)
         if task.rows:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import layouts
+import nexmark_aims
+import nexmark_report
 import scaling_report
 import tpch_report
 
@@ -83,3 +85,16 @@ def test_the_tables_of_scaling_are_those_of_the_saved_run() -> None:
     assert scaling_report.simulated_table(growth).rstrip() in readme()
     again = growth["simulated"]["1"]["as_many"]
     assert abs(again / growth["logged"]["1"]["seconds"] - 1) < 0.02, "one core as it was"
+
+
+def test_the_tables_of_nexmark_are_those_of_the_saved_figures() -> None:
+    result = saved("results.json")
+    assert nexmark_report.table(result).rstrip() in readme()
+    assert nexmark_report.aims_table(result).rstrip() in readme()
+    aims = nexmark_aims.aims(result["events_per_second"])
+    assert aims == {name: result["aims"][name] for name in aims}
+    for query, by_engine in result["events_per_second"].items():
+        for engine, rate in by_engine.items():
+            entry = result["nexmark"]["queries"][query][engine]
+            assert (rate is None) == bool(entry["refused"] or entry["failed"])
+            assert not entry["checked"].startswith("WRONG")

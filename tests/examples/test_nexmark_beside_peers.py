@@ -84,7 +84,7 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
     )
     assert set(found) == {
         "above Flink SQL on every query",
-        "3 times Flink SQL in the geometric mean",
+        "3 times Flink SQL in the mean",
     }
     assert found["above Flink SQL on every query"] == {
         "target": "a ratio of 1",
