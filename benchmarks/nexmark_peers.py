@@ -64,6 +64,8 @@ def running(
     """A process that ends with the body."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
+    # A client of Spark Connect leaves in the environment that it is one: a peer has a Spark of its own.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
     with log.open("a") as errors:
         process = subprocess.Popen(
             command,
@@ -71,7 +73,7 @@ def running(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **(environment or {})},
+            env={**inherited, **(environment or {})},
         )
     assert process.stdin is not None
     try:

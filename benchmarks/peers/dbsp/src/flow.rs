@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use dbsp::typed_batch::IndexedZSetReader;
+use dbsp::typed_batch::{BatchReader, IndexedZSetReader};
 use dbsp::utils::Tup2;
 use dbsp::{DBData, OrdZSet, RootCircuit, Stream, ZSetHandle, ZWeight};
 use serde_json::Value;
