@@ -191,5 +191,5 @@ def test_groups_of_jars_are_complete_and_pinned() -> None:
     broker = jars.locked_jars("broker")
     assert "kafka_2.13" in {jar.artifact for jar in broker}
     assert all(len(jar.sha256) == 64 for jar in broker)
-    with pytest.raises(WrongUse, match="expected: broker, queries, spark"):
-        jars.locked_jars("flink")
+    with pytest.raises(WrongUse, match="expected: broker, flink, queries, spark"):
+        jars.locked_jars("storm")
