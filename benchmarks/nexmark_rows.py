@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EQUAL", "PART", "Rows", "compared", "read_rows"]
+__all__ = ["EQUAL", "Rows", "compared", "read_rows"]
 
-EQUAL, PART = "equal", "part"
-"""Verdicts: the same rows; some of them and no other."""
+EQUAL = "equal"
+"""The verdict of the same rows."""
 
 Rows = Counter[bytes]
 """How often each row is there, by its hash."""
@@ -28,11 +28,11 @@ def read_rows(path: Path) -> Rows:
 
 
 def compared(expected: Rows, found: Rows) -> str:
-    """A verdict: `equal`, `part`, or how many rows are wrong."""
+    """A verdict: `equal`, a part of the rows and no other, or how many are wrong."""
     missing, unexpected = (expected - found).total(), (found - expected).total()
     if unexpected:
         return f"WRONG: {missing} rows are missing, {unexpected} are unexpected"
-    return PART if missing else EQUAL
+    return f"part: {found.total()} of {expected.total()} rows" if missing else EQUAL
 
 
 def _text(cell: Any) -> str:
