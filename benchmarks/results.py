@@ -3,8 +3,8 @@
     update("events_per_second/q4/flink_sql", 120_000)
     update("aims/small interval", {"target": "1.0 s", "measured": "2.4 s", "holds": False})
 
-A part is named by the keys that lead to it, from the outermost, with `/` between them. What a benchmark does
-not measure stays as it is, so that they can be run one by one, and for some queries only.
+A part is named by the keys that lead to it, from the outermost, with `/` between them. What a benchmark
+does not measure stays as it is, so that they can be run one by one, and for some queries only.
 """
 
 from __future__ import annotations
