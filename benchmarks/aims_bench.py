@@ -1,0 +1,263 @@
+"""What the benchmarks of aims share: a stack of their own, pipelines driven by hand, and their checks.
+
+A pipeline stays open from interval to interval, as `lockstep run --follow` keeps it. What is timed of an
+interval is plan, run and publish; making input, deploying and checking are not.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from lockstep.adapters.catalogs import catalog_settings
+from lockstep.adapters.embedded import stack
+from lockstep.adapters.embedded.ports import free_ports
+from lockstep.adapters.embedded.record import Record
+from lockstep.adapters.settings import Settings
+from lockstep.adapters.verify import verify
+from lockstep.control.job import CatalogSettings
+from lockstep.control.reports import Committed
+from lockstep.deploying import deploy
+from lockstep.lake.opening import OpenCatalog
+from lockstep.runtime import Pipeline
+from lockstep_engine.tables import configure_catalog
+
+__all__ = [
+    "CATALOG",
+    "Aim",
+    "Bench",
+    "Driven",
+    "Interval",
+    "Topic",
+    "median",
+    "medians",
+    "running",
+    "say",
+]
+
+CATALOG = "bench"
+ALL_ROWS = str(1 << 40)
+TOPIC = """\
+CREATE TABLE {name} ({columns}) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', 'subscribe' = '{topic}', {options});
+"""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What was found of one aim: `target` and `measured` in words, `scale` what it was measured on,
+    `series` the figures behind it, for tables and plots."""
+
+    target: str
+    measured: str
+    holds: bool
+    scale: str
+    series: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One interval: seconds of its stages, and of the parts of run."""
+
+    stages: Mapping[str, float]
+    parts: Mapping[str, float]
+    committed: Committed
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.stages.values())
+
+    def figures(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "records": self.committed.records,
+            "stages": {stage: round(value, 3) for stage, value in self.stages.items()},
+            "parts": dict(self.parts),
+        }
+
+
+class Driven:
+    """A deployed pipeline, open."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self.name, self.settings = name, settings
+        self.pipeline = Pipeline(name, settings)
+
+    def advance(self, until: datetime | None = None) -> Interval:
+        """Plan, run and publish once."""
+        stages: dict[str, float] = {}
+
+        def timed(stage: str, work: Callable[[], Any]) -> Any:
+            started = time.perf_counter()
+            answer = work()
+            stages[stage] = time.perf_counter() - started
+            return answer
+
+        timed("plan", lambda: self.pipeline.plan(until, silent))
+        committed = timed("run", lambda: self.pipeline.run(silent))
+        timed("publish", lambda: self.pipeline.publish(silent))
+        assert committed is not None, "there is input for an interval"
+        return Interval(stages, committed.seconds, committed)
+
+    def check(self) -> None:
+        """Every view is what DuckDB makes of the raw input; ends the benchmark where one is not."""
+        for found in verify(self.name, self.settings, silent):
+            if not found.equal:
+                raise SystemExit(f"{self.name}: {found.view} is not right: {found.sample}")
+
+    def tables(self) -> Mapping[str, int]:
+        """The snapshots of traces, outboxes and logs in the newest version."""
+        return self.pipeline.state().version.tables
+
+    def close(self) -> None:
+        self.pipeline.close()
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic with a JSON object a record, which goes to partition key % partitions."""
+
+    bootstrap: str
+    name: str
+    partitions: int = 2
+
+    def create(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        admin.create_topics([NewTopic(self.name, self.partitions, 1)])[self.name].result(30)
+
+    def send(self, rows: Iterable[tuple[int, str]], time_ms: int | None = None) -> None:
+        """Send records, each a number `key` and its text, and wait until the broker has them; a record's
+        key is {"key": number}. `time_ms` is the timestamp of all of them; else it is now."""
+        settings = {"bootstrap.servers": self.bootstrap, "log_level": 3, "linger.ms": 50}
+        producer = Producer({**settings, "queue.buffering.max.messages": 1_000_000})
+        stamp = {} if time_ms is None else {"timestamp": time_ms}
+        for number, (key, text) in enumerate(rows, 1):
+            place = key % self.partitions
+            producer.produce(self.name, text, f'{{"key":{key}}}', partition=place, **stamp)
+            if number % 100_000 == 0:
+                producer.flush(60)
+        assert producer.flush(60) == 0, "the broker takes what is sent"
+
+    def source(self, name: str, columns: str, **options: str) -> str:
+        """Its declaration: JSON, unless `options` say otherwise."""
+        given = {"format": "json", **{key.replace("_", "."): text for key, text in options.items()}}
+        text = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+        return TOPIC.format(name=name, columns=columns, topic=self.name, options=text)
+
+
+@dataclass
+class Bench:
+    """A running stack of its own, and the projects on it."""
+
+    settings: Settings
+    folder: Path
+    driven: list[Driven] = field(default_factory=list)
+
+    def deploy(self, name: str, sql: str, **configuration: str | int) -> Driven:
+        """Deploy a project of these statements. Settings are named without `lockstep.`; without them
+        an interval and a step take all that there is."""
+        project = self.folder / "projects" / name
+        (project / "transformations").mkdir(parents=True)
+        chosen = {"rows_per_step": ALL_ROWS, "rows_per_interval": ALL_ROWS, **configuration}
+        spec = {
+            "name": name,
+            "catalog": CATALOG,
+            "database": name,
+            "storage": project.as_uri(),
+            "libraries": [{"glob": {"include": "transformations/**"}}],
+            "configuration": {f"lockstep.{key}": str(value) for key, value in chosen.items()},
+        }
+        (project / "spark-pipeline.yml").write_text(yaml.safe_dump(spec, sort_keys=False), "utf-8")
+        (project / "transformations" / "project.sql").write_text(sql, "utf-8")
+        deploy(str(project), self.settings)
+        self.driven.append(Driven(name, self.settings))
+        return self.driven[-1]
+
+    def topic(self, name: str, partitions: int = 2) -> Topic:
+        """A new topic."""
+        made = Topic(self.settings.kafka, name, partitions)
+        made.create()
+        return made
+
+    def catalog(self, database: str) -> CatalogSettings:
+        return catalog_settings(CATALOG, database, {}, self.settings)
+
+    def opened(self, database: str) -> OpenCatalog:
+        """The catalog by PyIceberg."""
+        return OpenCatalog(self.catalog(database))
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """A session on the server that knows the catalog."""
+        session = SparkSession.builder.remote(self.settings.spark_remote).create()
+        configure_catalog(session, self.catalog("default"))
+        return session
+
+    def from_topic(self, topic: str, schema: str) -> DataFrame:
+        """All records of a topic that holds JSON, by Spark's batch reader."""
+        raw = (
+            self.spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self.settings.kafka)
+            .option("subscribe", topic)
+            .load()
+        )
+        parsed = raw.selectExpr(f"from_json(cast(value AS STRING), '{schema}') AS row")
+        return parsed.select("row.*")
+
+    @property
+    def spark_process(self) -> int:
+        """The process id of the server's JVM."""
+        return Record(self.settings.home).parts["spark"].process.pid
+
+
+@contextmanager
+def running(*, with_airflow: bool = False, memory: str = "4g") -> Iterator[Bench]:
+    """Broker and Spark (and Airflow) for the time being, in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-aims-") as name:
+        home = Path(name)
+        ports = dict(zip(stack.PORTS, free_ports(len(stack.PORTS)), strict=True))
+        options = stack.StackOptions(ports, with_airflow, memory)
+        bench = Bench(Settings.load({"LOCKSTEP_HOME": str(home)}), home)
+        try:
+            stack.up(home, options, silent)
+            bench.settings = Settings.load({"LOCKSTEP_HOME": str(home)})
+            yield bench
+        finally:
+            for one in bench.driven:
+                one.close()
+            stack.down(home, silent)
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle one, or the lower of the two; to the millisecond."""
+    ordered = sorted(values)
+    return round(ordered[(len(ordered) - 1) // 2], 3)
+
+
+def medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each name that all of them have."""
+    names = [name for name in found[0] if all(name in one for one in found)]
+    return {name: median(one[name] for one in found) for name in names}
+
+
+def say(line: str) -> None:
+    """Progress, for people."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
+
+
+def silent(_: str) -> None:
+    """Progress that nobody reads."""
