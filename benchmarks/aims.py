@@ -20,6 +20,7 @@ from pathlib import Path
 
 import aims_dag
 import aims_small
+import aims_steps
 import results
 from aims_bench import Aim, say
 
@@ -43,6 +44,9 @@ MEASUREMENTS = {
     ),
     "dag": Measurement(
         "what a DAG run adds to an interval", aims_dag.add_options, aims_dag.measure
+    ),
+    "steps": Measurement(
+        "the same records as 1 to 1,000 steps", aims_steps.add_options, aims_steps.measure
     ),
 }
 

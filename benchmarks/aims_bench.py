@@ -9,14 +9,16 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -42,6 +44,7 @@ __all__ = [
     "Driven",
     "Interval",
     "Topic",
+    "figures",
     "median",
     "medians",
     "running",
@@ -70,31 +73,36 @@ class Aim:
 
 @dataclass(frozen=True)
 class Interval:
-    """One interval: seconds of its stages, and of the parts of run."""
+    """One interval: seconds of its stages, and those that processors worked on it, of Spark's server, its
+    Python workers and this process: on a busy machine they say more than the time does."""
 
     stages: Mapping[str, float]
-    parts: Mapping[str, float]
+    cpu: float
     committed: Committed
 
     @property
     def seconds(self) -> float:
         return sum(self.stages.values())
 
-    def figures(self) -> dict[str, Any]:
-        """As it is saved."""
-        return {
-            "seconds": round(self.seconds, 3),
-            "records": self.committed.records,
-            "stages": {stage: round(value, 3) for stage, value in self.stages.items()},
-            "parts": dict(self.parts),
-        }
+
+def figures(ones: Sequence[Interval]) -> dict[str, Any]:
+    """Of some intervals, as they are saved: all seconds, and medians."""
+    return {
+        "median": median(one.seconds for one in ones),
+        "seconds": [round(one.seconds, 3) for one in ones],
+        "cpu": median(one.cpu for one in ones),
+        "records": ones[-1].committed.records,
+        "stages": medians([one.stages for one in ones]),
+        "parts": medians([one.committed.seconds for one in ones]),
+    }
 
 
 class Driven:
     """A deployed pipeline, open."""
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Settings, processes: Sequence[psutil.Process]) -> None:
         self.name, self.settings = name, settings
+        self._processes = processes
         self.pipeline = Pipeline(name, settings)
 
     def advance(self, until: datetime | None = None) -> Interval:
@@ -107,11 +115,12 @@ class Driven:
             stages[stage] = time.perf_counter() - started
             return answer
 
+        worked = _cpu_seconds(self._processes)
         timed("plan", lambda: self.pipeline.plan(until, silent))
         committed = timed("run", lambda: self.pipeline.run(silent))
         timed("publish", lambda: self.pipeline.publish(silent))
         assert committed is not None, "there is input for an interval"
-        return Interval(stages, committed.seconds, committed)
+        return Interval(stages, _cpu_seconds(self._processes) - worked, committed)
 
     def check(self) -> None:
         """Every view is what DuckDB makes of the raw input; ends the benchmark where one is not."""
@@ -119,12 +128,26 @@ class Driven:
             if not found.equal:
                 raise SystemExit(f"{self.name}: {found.view} is not right: {found.sample}")
 
+    def rows(self, view: str) -> Counter[tuple[object, ...]]:
+        """What a reader of the view sees."""
+        project = self.pipeline.project
+        catalog = OpenCatalog(catalog_settings(CATALOG, project.database, {}, self.settings))
+        found = catalog.load(project.database, view).scan().to_arrow().to_pylist()
+        return Counter(tuple(row.values()) for row in found)
+
     def tables(self) -> Mapping[str, int]:
         """The snapshots of traces, outboxes and logs in the newest version."""
         return self.pipeline.state().version.tables
 
-    def close(self) -> None:
-        self.pipeline.close()
+
+def _cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Of these, and what they have started that still lives, or has ended and was waited for."""
+    total = 0.0
+    for process in processes:
+        for one in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += sum(one.cpu_times()[:4])
+    return total
 
 
 @dataclass(frozen=True)
@@ -184,7 +207,8 @@ class Bench:
         (project / "spark-pipeline.yml").write_text(yaml.safe_dump(spec, sort_keys=False), "utf-8")
         (project / "transformations" / "project.sql").write_text(sql, "utf-8")
         deploy(str(project), self.settings)
-        self.driven.append(Driven(name, self.settings))
+        processes = (psutil.Process(self.spark_process), psutil.Process())
+        self.driven.append(Driven(name, self.settings, processes))
         return self.driven[-1]
 
     def topic(self, name: str, partitions: int = 2) -> Topic:
@@ -218,6 +242,13 @@ class Bench:
         parsed = raw.selectExpr(f"from_json(cast(value AS STRING), '{schema}') AS row")
         return parsed.select("row.*")
 
+    def close(self) -> None:
+        """Let go of the servers while they run: a session without its server asks for it for minutes."""
+        for one in self.driven:
+            one.pipeline.close()
+        if "spark" in self.__dict__:
+            self.spark.stop()
+
     @property
     def spark_process(self) -> int:
         """The process id of the server's JVM."""
@@ -237,8 +268,7 @@ def running(*, with_airflow: bool = False, memory: str = "4g") -> Iterator[Bench
             bench.settings = Settings.load({"LOCKSTEP_HOME": str(home)})
             yield bench
         finally:
-            for one in bench.driven:
-                one.close()
+            bench.close()
             stack.down(home, silent)
 
 

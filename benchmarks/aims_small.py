@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from itertools import islice, tee
-from typing import Any
 
-from aims_bench import Aim, Bench, Driven, Interval, median, medians, running, say
+from aims_bench import Aim, Bench, Driven, Interval, figures, median, running, say
 
 from lockstep.cli.bench import EXAMPLE, QUERIES, load_generator
 
@@ -101,15 +100,5 @@ def _aim(found: Mapping[int, Sequence[Interval]]) -> Aim:
         measured=f"{middle:.2f} s, median of {len(found[SIZE])}",
         holds=middle <= SECONDS,
         scale="full",
-        series={str(size): _series(ones) for size, ones in sorted(found.items())},
+        series={str(size): figures(ones) for size, ones in sorted(found.items())},
     )
-
-
-def _series(ones: Sequence[Interval]) -> Mapping[str, Any]:
-    return {
-        "median": median(one.seconds for one in ones),
-        "seconds": [round(one.seconds, 3) for one in ones],
-        "records": ones[-1].committed.records,
-        "stages": medians([one.stages for one in ones]),
-        "parts": medians([one.parts for one in ones]),
-    }
