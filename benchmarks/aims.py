@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -83,6 +84,8 @@ def main() -> None:
         )
         measurement.add_options(command)
     options = parser.parse_args()
+    # Ended from outside it still ends the servers that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name, aim in MEASUREMENTS[options.command].measure(options).items():
         save(name, aim, options)
 

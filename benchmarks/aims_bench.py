@@ -73,8 +73,8 @@ class Aim:
 
 @dataclass(frozen=True)
 class Interval:
-    """One interval: seconds of its stages, and those that processors worked on it, of Spark's server, its
-    Python workers and this process: on a busy machine they say more than the time does."""
+    """One interval: seconds of its stages, and `cpu`, those of work of Spark's server, its Python
+    workers and this process: on a busy machine they say more than the time does."""
 
     stages: Mapping[str, float]
     cpu: float
@@ -100,9 +100,9 @@ def figures(ones: Sequence[Interval]) -> dict[str, Any]:
 class Driven:
     """A deployed pipeline, open."""
 
-    def __init__(self, name: str, settings: Settings, processes: Sequence[psutil.Process]) -> None:
+    def __init__(self, name: str, settings: Settings, server: psutil.Process) -> None:
         self.name, self.settings = name, settings
-        self._processes = processes
+        self._server = server
         self.pipeline = Pipeline(name, settings)
 
     def advance(self, until: datetime | None = None) -> Interval:
@@ -115,12 +115,12 @@ class Driven:
             stages[stage] = time.perf_counter() - started
             return answer
 
-        worked = _cpu_seconds(self._processes)
+        worked = _cpu_seconds(self._server)
         timed("plan", lambda: self.pipeline.plan(until, silent))
         committed = timed("run", lambda: self.pipeline.run(silent))
         timed("publish", lambda: self.pipeline.publish(silent))
         assert committed is not None, "there is input for an interval"
-        return Interval(stages, _cpu_seconds(self._processes) - worked, committed)
+        return Interval(stages, _cpu_seconds(self._server) - worked, committed)
 
     def check(self) -> None:
         """Every view is what DuckDB makes of the raw input; ends the benchmark where one is not."""
@@ -140,13 +140,12 @@ class Driven:
         return self.pipeline.state().version.tables
 
 
-def _cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """Of these, and what they have started that still lives, or has ended and was waited for."""
-    total = 0.0
-    for process in processes:
-        for one in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                total += sum(one.cpu_times()[:4])
+def _cpu_seconds(server: psutil.Process) -> float:
+    """Of this process, and of the server with what it started that lives, or that it waited for."""
+    total = time.process_time()
+    for one in (server, *server.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(one.cpu_times()[:4])
     return total
 
 
@@ -207,8 +206,7 @@ class Bench:
         (project / "spark-pipeline.yml").write_text(yaml.safe_dump(spec, sort_keys=False), "utf-8")
         (project / "transformations" / "project.sql").write_text(sql, "utf-8")
         deploy(str(project), self.settings)
-        processes = (psutil.Process(self.spark_process), psutil.Process())
-        self.driven.append(Driven(name, self.settings, processes))
+        self.driven.append(Driven(name, self.settings, psutil.Process(self.spark_process)))
         return self.driven[-1]
 
     def topic(self, name: str, partitions: int = 2) -> Topic:
