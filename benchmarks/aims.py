@@ -19,8 +19,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import aims_backlog
 import aims_dag
+import aims_disk
+import aims_replay
 import aims_small
+import aims_state
 import aims_steps
 import results
 from aims_bench import Aim, say
@@ -45,6 +49,18 @@ MEASUREMENTS = {
     ),
     "dag": Measurement(
         "what a DAG run adds to an interval", aims_dag.add_options, aims_dag.measure
+    ),
+    "state": Measurement(
+        "intervals on small and on large state", aims_state.add_options, aims_state.measure
+    ),
+    "disk": Measurement(
+        "bytes and files of state and outboxes", aims_disk.add_options, aims_disk.measure
+    ),
+    "replay": Measurement(
+        "an hour run again as one job", aims_replay.add_options, aims_replay.measure
+    ),
+    "backlog": Measurement(
+        "a backlog larger than memory", aims_backlog.add_options, aims_backlog.measure
     ),
     "steps": Measurement(
         "the same records as 1 to 1,000 steps", aims_steps.add_options, aims_steps.measure

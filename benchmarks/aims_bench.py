@@ -31,10 +31,11 @@ from lockstep.adapters.embedded.record import Record
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.control.job import CatalogSettings
-from lockstep.control.reports import Committed
+from lockstep.control.reports import Committed, Planned
 from lockstep.deploying import deploy
 from lockstep.lake.opening import OpenCatalog
 from lockstep.runtime import Pipeline
+from lockstep.sql.circuit import SourceTable
 from lockstep_engine.tables import configure_catalog
 
 __all__ = [
@@ -52,7 +53,6 @@ __all__ = [
 ]
 
 CATALOG = "bench"
-ALL_ROWS = str(1 << 40)
 TOPIC = """\
 CREATE TABLE {name} ({columns}) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', 'subscribe' = '{topic}', {options});
@@ -103,6 +103,8 @@ class Driven:
     def __init__(self, name: str, settings: Settings, server: psutil.Process) -> None:
         self.name, self.settings = name, settings
         self._server = server
+        self.is_behind = False
+        """Whether the last interval has left something."""
         self.pipeline = Pipeline(name, settings)
 
     def advance(self, until: datetime | None = None) -> Interval:
@@ -116,7 +118,8 @@ class Driven:
             return answer
 
         worked = _cpu_seconds(self._server)
-        timed("plan", lambda: self.pipeline.plan(until, silent))
+        planned: Planned = timed("plan", lambda: self.pipeline.plan(until, silent))
+        self.is_behind = planned.behind
         committed = timed("run", lambda: self.pipeline.run(silent))
         timed("publish", lambda: self.pipeline.publish(silent))
         assert committed is not None, "there is input for an interval"
@@ -190,18 +193,18 @@ class Bench:
     driven: list[Driven] = field(default_factory=list)
 
     def deploy(self, name: str, sql: str, **configuration: str | int) -> Driven:
-        """Deploy a project of these statements. Settings are named without `lockstep.`; without them
-        an interval and a step take all that there is."""
+        """Deploy a project of these statements. Settings are named without `lockstep.`."""
         project = self.folder / "projects" / name
         (project / "transformations").mkdir(parents=True)
-        chosen = {"rows_per_step": ALL_ROWS, "rows_per_interval": ALL_ROWS, **configuration}
         spec = {
             "name": name,
             "catalog": CATALOG,
             "database": name,
             "storage": project.as_uri(),
             "libraries": [{"glob": {"include": "transformations/**"}}],
-            "configuration": {f"lockstep.{key}": str(value) for key, value in chosen.items()},
+            "configuration": {
+                f"lockstep.{key}": str(value) for key, value in configuration.items()
+            },
         }
         (project / "spark-pipeline.yml").write_text(yaml.safe_dump(spec, sort_keys=False), "utf-8")
         (project / "transformations" / "project.sql").write_text(sql, "utf-8")
@@ -229,16 +232,32 @@ class Bench:
         configure_catalog(session, self.catalog("default"))
         return session
 
-    def from_topic(self, topic: str, schema: str) -> DataFrame:
-        """All records of a topic that holds JSON, by Spark's batch reader."""
+    def check_by_spark(self, driven: Driven) -> None:
+        """Every view is what Spark's batch query makes of all that the sources, topics of JSON and
+        tables, hold now; ends the benchmark where one is not. For input too large for DuckDB."""
+        project = driven.pipeline.project
+        for source in project.sources:
+            frame = self.spark.table(source.table) if source.is_table else self._from_topic(source)
+            frame.createOrReplaceTempView(source.name)
+        for view in project.views:
+            wanted = self.spark.sql(view.sql)
+            shown = self.spark.table(f"{CATALOG}.{project.database}.{view.name}")
+            wanted.createOrReplaceTempView(view.name)
+            if not (wanted.exceptAll(shown).isEmpty() and shown.exceptAll(wanted).isEmpty()):
+                raise SystemExit(f"{driven.name}: {view.name} is not what a batch query gives")
+
+    def _from_topic(self, source: SourceTable) -> DataFrame:
+        """All of its records, by Spark's batch reader."""
+        schema = ", ".join(f"{column.name} {column.type}" for column in source.columns)
         raw = (
             self.spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self.settings.kafka)
-            .option("subscribe", topic)
+            .option("subscribe", source.topic)
             .load()
         )
-        parsed = raw.selectExpr(f"from_json(cast(value AS STRING), '{schema}') AS row")
-        return parsed.select("row.*")
+        return raw.selectExpr(f"from_json(cast(value AS STRING), '{schema}') AS row").select(
+            "row.*"
+        )
 
     def close(self) -> None:
         """Let go of the servers while they run: a session without its server asks for it for minutes."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 from aims_bench import Aim, Bench, median, medians, running, say
-from aims_small import SIZE, Feed, deploy_q4
+from aims_small import SIZE, Feed, deploy_q4, limits
 
 from lockstep.adapters import airflow_api
 from lockstep.adapters.embedded import stack
@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
     by_dag: list[DagRun] = []
     with running(with_airflow=True) as bench:
         feed = Feed(bench)
-        driven = deploy_q4(bench, NAME, SIZE, cron=ONCE_A_YEAR)
+        driven = deploy_q4(bench, NAME, cron=ONCE_A_YEAR, **limits(SIZE))
         _wait_for_first_run(bench)
         for number in range(options.warm_ups + options.runs):
             feed.send(SIZE)

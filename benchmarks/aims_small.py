@@ -15,7 +15,7 @@ from aims_bench import Aim, Bench, Driven, Interval, figures, median, running, s
 
 from lockstep.cli.bench import EXAMPLE, QUERIES, load_generator
 
-__all__ = ["SIZE", "Feed", "add_options", "deploy_q4", "generate_for", "measure"]
+__all__ = ["SIZE", "Feed", "add_options", "deploy_q4", "generate", "limits", "measure"]
 
 QUERY = "q4"
 PREFIX = "aims."
@@ -41,16 +41,16 @@ def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
     counts |= dict.fromkeys(map(int, filter(None, options.sizes.split(","))), options.sized)
     warm_ups = {size: options.warm_ups if size <= SIZE else 2 for size in counts}
     with running() as bench:
-        generate_for(bench, max(size * (counts[size] + warm_ups[size]) for size in counts))
+        records = max(size * (counts[size] + warm_ups[size]) for size in counts)
+        generate(bench, records * 50 // EVENTS_OF_FIFTY + 1000)
         found = {
             size: _intervals(bench, size, warm_ups[size], count) for size, count in counts.items()
         }
     return {"small interval": _aim(found)}
 
 
-def generate_for(bench: Bench, records: int) -> None:
-    """As many events as hold so many records for q4, and a few more."""
-    events = records * 50 // EVENTS_OF_FIFTY + 1000
+def generate(bench: Bench, events: int) -> None:
+    """Have the first events in Kafka."""
     load_generator(EXAMPLE).generate(bench.settings.kafka, events, lambda _: None, PREFIX)
     say(f"{events:,} events are in Kafka")
 
@@ -73,20 +73,23 @@ class Feed:
             topic.send(islice(self._rows[kind], cycles * IN_CYCLE[kind]))
 
 
-def deploy_q4(bench: Bench, name: str, size: int, **configuration: str) -> Driven:
-    """q4 as the example has it, with so many records an interval."""
+def deploy_q4(bench: Bench, name: str, **configuration: str | int) -> Driven:
+    """q4 as the example has it."""
     folder = EXAMPLE / "transformations"
     texts = [(folder / f"{one}.sql").read_text("utf-8") for one in (*QUERIES[QUERY], QUERY)]
     sql = "\n".join(texts).replace("${nexmark.prefix}", PREFIX)
+    return bench.deploy(name, sql, **configuration)
+
+
+def limits(size: int) -> Mapping[str, int]:
+    """So many records an interval, in six steps."""
     step = -(-size // STEPS)
-    return bench.deploy(
-        name, sql, rows_per_step=step, rows_per_interval=step * STEPS, **configuration
-    )
+    return {"rows_per_step": step, "rows_per_interval": step * STEPS}
 
 
 def _intervals(bench: Bench, size: int, warm_ups: int, count: int) -> Sequence[Interval]:
     """Those that count, and the view checked after them."""
-    driven = deploy_q4(bench, f"q4_{size}", size)
+    driven = deploy_q4(bench, f"q4_{size}", **limits(size))
     found = [driven.advance() for _ in range(warm_ups + count)][warm_ups:]
     driven.check()
     say(f"{size:,} records: {median(one.seconds for one in found):.2f} s, equal")
