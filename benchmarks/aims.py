@@ -23,13 +23,12 @@ import aims_backlog
 import aims_dag
 import aims_disk
 import aims_replay
+import aims_report
 import aims_small
 import aims_state
 import aims_steps
 import results
 from aims_bench import Aim, say
-
-SERIES = Path(__file__).with_name("aims.json")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=results.PATH)
-    parser.add_argument("--series", type=Path, default=SERIES)
+    parser.add_argument("--series", type=Path, default=aims_report.SERIES)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, measurement in MEASUREMENTS.items():
         command = commands.add_parser(

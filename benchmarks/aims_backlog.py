@@ -44,8 +44,8 @@ def _caught_up(bench: Bench, options: argparse.Namespace) -> Aim:
     records = sum(one.committed.records for one in found)
     return Aim(
         target="completes, whatever the backlog",
-        measured=f"{records:,} records in {seconds:.0f} s by {len(found)} intervals; the server took at most "
-        f"{peak / 2**30:.1f} GiB",
+        measured=f"{records:,} records in {seconds:.0f} s by {len(found)} intervals; the server had "
+        f"{peak / 2**30:.1f} GiB at most",
         holds=True,
         scale=f"{options.events:,} events, a heap of {options.memory}",
         series={**figures(found), "peak_bytes": peak},

@@ -118,7 +118,7 @@ def _table(rows: int) -> str:
 def _make_history(bench: Bench, rows: int) -> None:
     """A row a key, in the order of keys, as they came over time."""
     made = bench.spark.range(rows).selectExpr(
-        "id AS key", f"id % {CATEGORIES} AS category", "id % 997 AS amount"
+        "id AS key", f"id % {CATEGORIES} AS category", "pmod(xxhash64(id), 1000000) AS amount"
     )
     made.writeTo(_table(rows)).using("iceberg").create()
 
