@@ -228,7 +228,7 @@ class Bench:
     @cached_property
     def spark(self) -> SparkSession:
         """A session on the server that knows the catalog."""
-        session = SparkSession.builder.remote(self.settings.spark_remote).create()
+        session: SparkSession = SparkSession.builder.remote(self.settings.spark_remote).create()
         configure_catalog(session, self.catalog("default"))
         return session
 

@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame
 from lockstep.runtime import Pipeline
 from lockstep_engine.operators.merging import merge_trace
 
-__all__ = ["add_options", "measure"]
+__all__ = ["GROWTH", "add_options", "growth", "measure"]
 
 BYTES_BEFORE, BYTES_AFTER = 3.0, 1.5
 GROWTH = 1.5
@@ -199,7 +199,7 @@ def _counted(bench: Bench, driven: Driven, maintenance: Future[None] | None) -> 
 
 def _files_aim(found: list[Counted], spent: list[float], records: int, every: int) -> Aim:
     kinds = ("traces", "outboxes", "on_disk")
-    growth = {kind: _growth([getattr(one, kind) for one in found]) for kind in kinds}
+    grown = {kind: growth([getattr(one, kind) for one in found]) for kind in kinds}
     times = {
         beside: [one.seconds for one in found[every:] if one.beside is beside]
         for beside in (True, False)
@@ -207,12 +207,12 @@ def _files_aim(found: list[Counted], spent: list[float], records: int, every: in
     if not all(times.values()):
         raise SystemExit("too few intervals to have some with and some without maintenance")
     slower = median(times[True]) / median(times[False])
-    measured = ", ".join(f"{kind} {ratio:.2f} x" for kind, ratio in growth.items())
+    measured = ", ".join(f"{kind} {ratio:.2f} x" for kind, ratio in grown.items())
     return Aim(
         target=f"files of the last quarter at most {GROWTH} x those of the second; intervals beside "
         f"maintenance at most {HELD_UP} x the others",
         measured=f"{measured.replace('_', ' ')}; {slower:.2f} x",
-        holds=max(growth.values()) <= GROWTH and slower <= HELD_UP,
+        holds=max(grown.values()) <= GROWTH and slower <= HELD_UP,
         scale=f"{len(found):,} intervals of {records} records, maintenance every {every}",
         series={
             "intervals": [asdict(one) for one in found],
@@ -221,7 +221,7 @@ def _files_aim(found: list[Counted], spent: list[float], records: int, every: in
     )
 
 
-def _growth(counts: Sequence[int]) -> float:
+def growth(counts: Sequence[int]) -> float:
     """The mean of the last quarter in that of the second."""
     quarter = len(counts) // 4
     second, last = counts[quarter : 2 * quarter], counts[-quarter:]

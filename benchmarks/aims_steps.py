@@ -24,7 +24,7 @@ from aims_bench import CATALOG, Aim, Bench, Driven, Interval, Topic, figures, me
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
-__all__ = ["add_options", "measure"]
+__all__ = ["add_options", "measure", "numbered_records"]
 
 RATIO = 1.5
 WARM_UPS = 2
@@ -89,7 +89,7 @@ def _measured(bench: Bench, query: str, records: int, steps: list[int], rounds: 
     each, intervals = records // len(sources), WARM_UPS + rounds
     for number, topic in enumerate(topics.values()):
         # Every key is in each step, however many there are.
-        topic.send(_records(each * intervals, each // max(steps), seed=number))
+        topic.send(numbered_records(each * intervals, each // max(steps), seed=number))
     arms = [
         Arm(count, bench.deploy(f"{name}_{count}", _sql(query, topics), **_limits(records, count)))
         for count in steps
@@ -120,7 +120,7 @@ def _sql(query: str, topics: Mapping[str, Topic]) -> str:
     return "".join(sources) + f"CREATE MATERIALIZED VIEW {VIEW} AS {QUERIES[query]};\n"
 
 
-def _records(count: int, keys: int, seed: int) -> Iterator[tuple[int, str]]:
+def numbered_records(count: int, keys: int, seed: int) -> Iterator[tuple[int, str]]:
     """The keys in turn, each with another amount."""
     amounts: NDArray[np.int64] = np.random.default_rng(seed).integers(0, 1_000_000, count)
     for number, amount in enumerate(amounts.tolist()):
