@@ -76,6 +76,8 @@ def save(name: str, aim: Aim, options: argparse.Namespace) -> None:
         "scale": aim.scale,
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
         "cpus": os.cpu_count(),
+        # Of the last five minutes: far above what one benchmark makes, others were at work too.
+        "load": round(os.getloadavg()[1], 1),
     }
     results.update(f"aims/{name}", entry, options.results)
     results.update(name, {**entry, "series": aim.series}, options.series)

@@ -28,10 +28,13 @@ FILES = {
 
 def table(found: Mapping[str, Any]) -> str:
     """The aims in Markdown."""
-    lines = ["| aim | target | measured | holds | on |", "|---|---|---|---|---|"]
+    lines = ["| aim | target | measured | holds | on | load |", "|---|---|---|---|---|---|"]
     for name, one in found.items():
         holds = "yes" if one["holds"] else "no"
-        lines.append(f"| {name} | {one['target']} | {one['measured']} | {holds} | {one['scale']} |")
+        lines.append(
+            f"| {name} | {one['target']} | {one['measured']} | {holds} | {one['scale']} "
+            f"| {one['load']} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -53,6 +53,7 @@ def test_the_table_says_what_does_not_hold() -> None:
             "measured": "12.0 x",
             "holds": False,
             "scale": "an hour",
+            "load": 1.5,
         }
     }
-    assert "| replay | 20 x | 12.0 x | no | an hour |" in aims_report.table(saved)
+    assert "| replay | 20 x | 12.0 x | no | an hour | 1.5 |" in aims_report.table(saved)
