@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,11 +33,11 @@ from aims_bench import Aim, say
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command: what it measures, its options, and the aims found, by name."""
+    """A command: what it measures, its options, and the aims with their names, as each is found."""
 
     help: str
     add_options: Callable[[argparse.ArgumentParser], None]
-    measure: Callable[[argparse.Namespace], Mapping[str, Aim]]
+    measure: Callable[[argparse.Namespace], Iterator[tuple[str, Aim]]]
 
 
 MEASUREMENTS = {
@@ -103,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     # Ended from outside it still ends the servers that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    for name, aim in MEASUREMENTS[options.command].measure(options).items():
+    for name, aim in MEASUREMENTS[options.command].measure(options):
         save(name, aim, options)
 
 

@@ -8,7 +8,7 @@ proportion, in six steps. Each size of a change has a pipeline of its own over t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, tee
 
 from aims_bench import Aim, Bench, Driven, Interval, figures, median, running, say
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-ups", type=int, default=15, help="intervals before them")
 
 
-def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
+def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
     """The size that counts first, then the others."""
     counts = {SIZE: options.intervals}
     counts |= dict.fromkeys(map(int, filter(None, options.sizes.split(","))), options.sized)
@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
         found = {
             size: _intervals(bench, size, warm_ups[size], count) for size, count in counts.items()
         }
-    return {"small interval": _aim(found)}
+    yield "small interval", _aim(found)
 
 
 def generate(bench: Bench, events: int) -> None:

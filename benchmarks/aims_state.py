@@ -86,7 +86,7 @@ class Arm:
             yield key, json.dumps({"key": key, "amount": amount})
 
 
-def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
+def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
     """An aim for each query and each way to draw keys."""
     sizes = sorted(map(int, options.rows.split(",")))
     queries = options.queries.split(",")
@@ -104,11 +104,9 @@ def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
         for arm in arms:
             bench.check_by_spark(arm.driven)
             say(f"{arm.driven.name}: {_size(bench, arm)}, equal")
-        found = {}
         for query, keys in product(queries, RATIOS):
             of_query = [arm for arm in arms if arm.query == query]
-            found[f"state, {query}, {keys} keys"] = _aim(of_query, keys)
-    return found
+            yield f"state, {query}, {keys} keys", _aim(of_query, keys)
 
 
 def _table(rows: int) -> str:

@@ -71,15 +71,13 @@ class Arm:
         }
 
 
-def measure(options: argparse.Namespace) -> Mapping[str, Aim]:
+def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
     """One aim a query."""
     steps = [int(one) for one in options.steps.split(",")]
-    found = {}
     with running() as bench:
         for query in options.queries.split(","):
             arms = _measured(bench, query, options.records, steps, options.rounds)
-            found[f"steps, {query}"] = _aim(arms, options.records)
-    return found
+            yield f"steps, {query}", _aim(arms, options.records)
 
 
 def _measured(bench: Bench, query: str, records: int, steps: list[int], rounds: int) -> list[Arm]:
