@@ -5,7 +5,7 @@ A table of upserts with two views: one of its larger rows, and one that sums amo
 Bytes: intervals of 10,000 records, without maintenance; then maintenance until nothing is left to merge.
 The data files of traces and outboxes in the newest version, before and after, in those of the same rows
 as one plain Parquet table each: one file with the same codec and in the same order, traces with their
-rows summed up as a merge does it.
+rows summed up as a merge does it. What the whole folder has is saved besides.
 
 Files: many intervals of few records, one right after another. Every so many of them maintenance starts
 beside the intervals, in a thread. Counted are the data files of the newest version, and all that lies in
@@ -90,10 +90,11 @@ def _bytes(bench: Bench, intervals: int, keys: int) -> Aim:
     for _ in range(intervals):
         topic.send(_orders(random, 10_000, keys))
         driven.advance()
-    before = data_files(bench, driven)
+    before, folder = data_files(bench, driven), [_folder_bytes(bench, driven)]
     while driven.pipeline.maintain(lambda _: None).done["files merged"]:
         pass
     after = data_files(bench, driven)
+    folder.append(_folder_bytes(bench, driven))
     driven.check()
     plain = _plain_bytes(bench, driven)
     most, least = (sum(one.bytes for one in found.all) for found in (before, after))
@@ -103,8 +104,18 @@ def _bytes(bench: Bench, intervals: int, keys: int) -> Aim:
         measured=f"{most / total:.2f} x before, {least / total:.2f} x after",
         holds=most <= BYTES_BEFORE * total and least <= BYTES_AFTER * total,
         scale=f"{intervals} intervals of 10,000 upserts of {keys:,} keys",
-        series={"before": _by_table(before), "after": _by_table(after), "plain": plain},
+        series={
+            "before": _by_table(before),
+            "after": _by_table(after),
+            "plain": plain,
+            "folder_bytes": dict(zip(("before", "after"), folder, strict=True)),
+        },
     )
+
+
+def _folder_bytes(bench: Bench, driven: Driven) -> int:
+    """Of all that there is: views, older versions, logs of steps, and metadata of all tables too."""
+    return sum(path.stat().st_size for path in files_on_disk(bench, driven))
 
 
 def _by_table(found: LiveFiles) -> dict[str, Any]:
