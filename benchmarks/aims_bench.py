@@ -240,7 +240,7 @@ class Bench:
             frame = self.spark.table(source.table) if source.is_table else self._from_topic(source)
             frame.createOrReplaceTempView(source.name)
         for view in project.views:
-            wanted = self.spark.sql(view.sql)
+            wanted = self.spark.sql(view.sql).cache()
             shown = self.spark.table(f"{CATALOG}.{project.database}.{view.name}")
             wanted.createOrReplaceTempView(view.name)
             if not (wanted.exceptAll(shown).isEmpty() and shown.exceptAll(wanted).isEmpty()):

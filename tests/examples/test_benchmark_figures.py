@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aims_report
 import layouts
 import scaling_report
 import tpch_report
@@ -35,6 +36,16 @@ def test_the_recovery_table_is_that_of_the_saved_run() -> None:
     )
     for strike, one in result["recovery_seconds"].items():
         assert f"| {strike} | {one['count']} | {one['median']} | {one['max']} |" in readme()
+
+
+def test_the_table_of_aims_is_that_of_the_saved_run() -> None:
+    found = saved("aims.json")
+    assert aims_report.table(found).rstrip() in readme()
+    entries = saved("results.json")["aims"]
+    assert entries == {
+        name: {key: value for key, value in one.items() if key != "series"}
+        for name, one in found.items()
+    }
 
 
 def test_the_table_of_protection_is_that_of_the_saved_run() -> None:
