@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aims_report
 import layouts
 import nexmark_aims
 import nexmark_report
@@ -37,6 +38,10 @@ def test_the_recovery_table_is_that_of_the_saved_run() -> None:
     )
     for strike, one in result["recovery_seconds"].items():
         assert f"| {strike} | {one['count']} | {one['median']} | {one['max']} |" in readme()
+
+
+def test_the_table_of_aims_is_that_of_the_saved_run() -> None:
+    assert aims_report.table(saved("aims.json")).rstrip() in readme()
 
 
 def test_the_table_of_protection_is_that_of_the_saved_run() -> None:

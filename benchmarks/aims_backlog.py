@@ -1,0 +1,60 @@
+"""Aim: a backlog larger than memory is caught up with.
+
+All events of Nexmark are in Kafka before the pipeline, q4, is deployed with the limits that Lockstep has
+by default: 1,000,000 rows a step, 20,000,000 an interval. Intervals follow each other until nothing is
+left. The peak is that of the server's resident memory, the JVM without its Python workers, as the kernel
+counts it. At the end the view is compared with Spark's batch query over all of the two topics.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from aims_bench import Aim, Bench, Interval, figures, running, say
+from aims_small import deploy_q4, generate
+
+__all__ = ["add_options", "measure"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--events", type=int, default=50_000_000)
+    parser.add_argument("--memory", default="4g", help="heap of the Spark server")
+
+
+def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
+    """All of it, by as many intervals as the limits make."""
+    with running(memory=options.memory) as bench:
+        generate(bench, options.events)
+        yield "backlog", _caught_up(bench, options)
+
+
+def _caught_up(bench: Bench, options: argparse.Namespace) -> Aim:
+    driven = deploy_q4(bench, "backlog")
+    found: list[Interval] = []
+    is_behind = True
+    while is_behind:
+        found.append(driven.advance())
+        is_behind = driven.is_behind
+        say(f"{found[-1].committed.records:,} records in {found[-1].seconds:.1f} s")
+    peak = _peak_bytes(bench.spark_process)
+    bench.check_by_spark(driven)
+    seconds = sum(one.seconds for one in found)
+    records = sum(one.committed.records for one in found)
+    return Aim(
+        target="completes, whatever the backlog",
+        measured=f"{records:,} records in {seconds:.0f} s by {len(found)} intervals; the server had "
+        f"{peak / 2**30:.1f} GiB at most",
+        holds=True,
+        scale=f"{options.events:,} events, a heap of {options.memory}",
+        series={**figures(found), "peak_bytes": peak},
+    )
+
+
+def _peak_bytes(process: int) -> int:
+    """The most memory that a process has ever had resident."""
+    for line in Path(f"/proc/{process}/status").read_text("utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit("the kernel does not say how much memory the server had")

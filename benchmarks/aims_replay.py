@@ -1,0 +1,103 @@
+"""Aim: an hour of one-minute intervals is run again as one job much faster than as sixty.
+
+The records of a topic are stamped over an hour that is past. They are first taken minute by minute, as
+sixty intervals of six steps each; all versions are kept. Then that hour is backfilled: its steps run
+again from the version before it, and what they give is compared with the outbox. Timed is what `lockstep
+backfill` does on a warm server: it opens the version, runs the steps, compares, drops the branches.
+
+As one job: one backfill of the hour. As sixty: one of each minute, with the version before it. The
+sixty intervals as they ran first, from plan to published, are saved besides. The hour is that after a
+first minute, which has made tables and warmed the server up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from aims_bench import Aim, Bench, Driven, median, running, say
+from numpy.random import Generator
+
+from lockstep.control.output_log import require_equal
+
+__all__ = ["add_options", "measure"]
+
+TIMES = 20.0
+MINUTE = timedelta(minutes=1)
+KEYS = 5_000
+SQL = """\
+CREATE MATERIALIZED VIEW by_customer AS
+SELECT customer, count(*) AS n, sum(amount) AS total, max(amount) AS most FROM orders GROUP BY customer;
+CREATE MATERIALIZED VIEW by_country AS
+SELECT o.country, count(*) AS n, avg(c.total) AS total
+FROM orders o JOIN by_customer c ON o.customer = c.customer
+WHERE o.amount >= 990 GROUP BY o.country;
+"""
+COLUMNS = "customer BIGINT, country STRING, amount BIGINT"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--records", type=int, default=10_000, help="of a minute")
+
+
+def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
+    """Run the hour, then run it again both ways."""
+    with running() as bench:
+        yield "replay", _measured(bench, options.minutes, options.records)
+
+
+def _measured(bench: Bench, minutes: int, records: int) -> Aim:
+    start = datetime.now(UTC).replace(second=0, microsecond=0) - (minutes + 2) * MINUTE
+    topic = bench.topic("orders")
+    random = np.random.default_rng(1)
+    for minute in range(-1, minutes):
+        for step in range(6):
+            moment = start + minute * MINUTE + timedelta(seconds=10 * step + 5)
+            count = records * (step + 1) // 6 - records * step // 6
+            topic.send(_orders(random, count), time_ms=round(moment.timestamp() * 1000))
+    driven = bench.deploy(
+        "replay", topic.source("orders", COLUMNS) + SQL, retain_versions=minutes + 2
+    )
+    driven.advance(start)
+    first = [driven.advance(start + (minute + 1) * MINUTE).seconds for minute in range(minutes)]
+    say(f"{minutes} intervals: {sum(first):.1f} s")
+    driven.check()
+    ends = [start + minute * MINUTE for minute in range(minutes + 1)]
+    _backfilled(driven, ends[0], ends[1])
+    as_one = _backfilled(driven, ends[0], ends[-1])
+    each = [_backfilled(driven, *ends[minute : minute + 2]) for minute in range(minutes)]
+    times = sum(each) / as_one
+    return Aim(
+        target=f"one job at least {TIMES:.0f} x as fast as {minutes}",
+        measured=f"{times:.1f} x: {as_one:.1f} s against {sum(each):.1f} s",
+        holds=times >= TIMES,
+        scale=f"{minutes} minutes of {records:,} records, six steps each",
+        series={
+            "as_one": round(as_one, 3),
+            "as_many": [round(one, 3) for one in each],
+            "intervals_at_first": [round(one, 3) for one in first],
+            "interval_median": median(first),
+        },
+    )
+
+
+def _orders(random: Generator, count: int) -> Iterator[tuple[int, str]]:
+    customers, amounts = (random.integers(0, most, count).tolist() for most in (KEYS, 1000))
+    for customer, amount in zip(customers, amounts, strict=True):
+        row = {"customer": customer, "country": f"c{customer % 20}", "amount": amount}
+        yield customer, json.dumps(row)
+
+
+def _backfilled(driven: Driven, start: datetime, end: datetime) -> float:
+    """Seconds of one backfill, which has to be one job, and to give what the steps gave."""
+    started = time.perf_counter()
+    found = driven.pipeline.backfill(start, end, lambda _: None)
+    seconds = time.perf_counter() - started
+    require_equal(driven.name, found.compared)
+    assert found.jobs == 1, "the limits of an interval allow it"
+    return seconds
