@@ -18,8 +18,9 @@ from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_ROWS, Tables
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
-from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit, read_once
+from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
 from lockstep_engine.ranges import Measures
+from lockstep_engine.reading import read_once
 from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.stopwatch import Stopwatch

@@ -7,7 +7,6 @@ its outbox.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from lockstep.sql.plans.nodes import (
     Recursive,
     Scan,
     Temporal,
+    TimeWindow,
     Upsert,
     Values,
     Watermark,
@@ -40,15 +40,15 @@ from lockstep_engine.deltas import (
     quoted,
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
-from lockstep_engine.operators.linear import rows_before
+from lockstep_engine.operators.linear import net_by_pane, rows_before
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
 from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
+from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 
-__all__ = ["Before", "Evaluated", "evaluate_circuit", "read_once"]
+__all__ = ["Before", "Evaluated", "evaluate_circuit"]
 
-_STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert, Temporal, Watermark)
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Aggregate: 4, Window: 4})
@@ -87,34 +87,6 @@ class Evaluated:
             frame.unpersist()
 
 
-def _reads(circuit: Circuit) -> Mapping[int, int]:
-    """How often each operator's delta is read: a stateful consumer reads it for its output and for
-    its trace, an outbox once. What an upsert appends to its trace is its own delta."""
-    reads = {op.ref: 1 if isinstance(op.node, Upsert) else 0 for op in circuit.operators}
-    for operator in circuit.operators:
-        for ref in operator.inputs:
-            reads[ref] += 3 if isinstance(operator.node, _STATEFUL) else 1
-    for outbox in circuit.outboxes:
-        reads[outbox.ref] += 1
-    return reads
-
-
-def read_once(circuit: Circuit) -> frozenset[str]:
-    """The sources whose delta goes one way, through operators without state, to one outbox: it need not
-    be kept."""
-    reads = dict.fromkeys((operator.ref for operator in circuit.operators), 0)
-    sources: Counter[str] = Counter()
-    for outbox in circuit.outboxes:
-        reads[outbox.ref] += 1
-    for operator in reversed(circuit.operators):
-        many = isinstance(operator.node, (*_STATEFUL, Recursive))
-        for ref in operator.inputs:
-            reads[ref] += 2 if many else reads[operator.ref]
-        if isinstance(operator.node, Scan):
-            sources[operator.node.source] += reads[operator.ref]
-    return frozenset(source for source, times in sources.items() if times == 1)
-
-
 def evaluate_circuit(
     circuit: Circuit,
     sources: Mapping[str, DataFrame],
@@ -134,9 +106,10 @@ def evaluate_circuit(
     """
     by_ref = _by_ref(circuit)
     measures = measures or Measures(sources)
-    building = _Building(by_ref, sources, readers(circuit), before, context, measures)
     result = Evaluated()
-    reads = _reads(circuit)
+    by_pane = unread_times(circuit)
+    building = _Building(by_ref, sources, readers(circuit), by_pane, before, context, measures)
+    reads = times_read(circuit, is_small=context.is_small)
     for operator in circuit.operators:
         due = building.count_due(operator)
         if not due and _is_silent(operator, silent, building.silent, context):
@@ -144,8 +117,9 @@ def evaluate_circuit(
             continue
         evaluation = building.evaluation(operator)
         delta = evaluation.delta
+        result.kept.extend(evaluation.kept)
         building.note_size(operator)
-        if reads[operator.ref] > 1 and _is_worth_keeping(operator, by_ref):
+        if reads[operator.ref] > 1 and is_worth_keeping(operator, by_ref):
             delta = building.kept(operator, delta, result)
         building.deltas[operator.ref] = delta
         # Equal traces of two operators hold equal rows: they are written once.
@@ -177,6 +151,7 @@ class _Building:
     operators: Mapping[int, Operator]
     sources: Mapping[str, DataFrame]
     readers: Mapping[int, tuple[str, ...]]
+    by_pane: Collection[int]
     before: Before
     context: Context
     measures: Measures
@@ -244,6 +219,9 @@ class _Building:
             None if knows_empty and ref in self.silent else self._delta(ref)
             for ref in operator.inputs
         )
+        if operator.ref in self.by_pane and not self.context.is_small and not self.context.guarding:
+            assert isinstance(operator.node, TimeWindow), "it has panes"
+            inputs = (net_by_pane(operator.node, self._delta(operator.inputs[0])),)
         rows = tuple(
             self._rows(operator, place) if trace is None else self._trace(operator, place, trace)
             for place, trace in enumerate(operator.rows)
@@ -402,17 +380,3 @@ def _rows_of(node: Values, context: Context) -> DataFrame:
     names = ", ".join(map(quoted, node.columns))
     found = context.spark.sql(f"SELECT * FROM VALUES {rows} AS t ({names})")
     return found.select("*", F.lit(1).cast("bigint").alias(WEIGHT))
-
-
-def _is_worth_keeping(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
-    """Projections and filters straight over a kept source are cheaper to redo than to keep."""
-
-    def is_light(ref: int) -> bool:
-        node = by_ref[ref].node
-        if isinstance(node, Scan | Values | Recursive):
-            return True
-        if isinstance(node, _STATEFUL):
-            return False
-        return all(is_light(below) for below in by_ref[ref].inputs)
-
-    return not is_light(operator.ref)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.errors import BadRecord
 from lockstep.runtime import recorded
-from lockstep_engine import attempt
+from lockstep_engine import attempt, context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import settings_of
@@ -27,7 +28,12 @@ CLICKS = """\
 CREATE TABLE clicks (id INT, page STRING) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}'{more});
 """
-SHOWN = "CREATE MATERIALIZED VIEW shown AS SELECT id, page FROM clicks WHERE {where};"
+SHOWN = "CREATE MATERIALIZED VIEW shown AS SELECT id, page FROM clicks WHERE id >= 0;"
+NEVER = SHOWN.replace("id >= 0", "1 = 0")
+SEEN = """\
+CREATE MATERIALIZED VIEW seen AS
+SELECT id % 2 AS odd, count(*) AS n, max(id) AS last FROM clicks GROUP BY id % 2;
+"""
 
 
 @dataclass
@@ -36,9 +42,8 @@ class Clicks(OnePipeline):
 
     sent: int = 0
 
-    def deploy(self, where: str = "id >= 0", more: str = "") -> None:
-        text = CLICKS.format(name=self.name, more=more) + SHOWN.format(where=where)
-        self.deploy_sql(text, rows_per_step=4)
+    def deploy(self, view: str = SHOWN, more: str = "") -> None:
+        self.deploy_sql(CLICKS.format(name=self.name, more=more) + view, rows_per_step=4)
 
     def send(self, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.settings.kafka})
@@ -87,10 +92,28 @@ def test_bad_records_are_found_on_the_way(clicks: Clicks) -> None:
 
 
 def test_they_are_found_where_spark_need_not_read_the_rows(clicks: Clicks) -> None:
-    clicks.deploy(where="1 = 0")
+    clicks.deploy(NEVER)
     clicks.send(6)
     clicks.advance()
     assert set(clicks.errors()) == {0, 5}
+
+
+def test_they_are_found_where_an_aggregate_keeps_what_it_has_merged(
+    clicks: Clicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "SMALL_RECORDS", 0)
+    clicks.deploy(SEEN)
+    clicks.send(12)
+    clicks.advance()
+    clicks.send(4)
+    clicks.advance()
+    assert clicks.view("seen") == Counter(
+        (number % 2, len(seen), max(seen))
+        for number in (0, 1)
+        for seen in [[n for n in range(number, 16, 2) if n % 5]]
+    )
+    assert clicks.is_right()
+    assert {at: step for at, (step, _) in clicks.errors().items()} == {0: 0, 5: 1, 10: 2, 15: 3}
 
 
 def test_they_stop_an_interval_where_the_source_says_so(clicks: Clicks) -> None:

@@ -358,7 +358,7 @@ class PlanMaker:
         times = below.of_kind("time")
         if not times:
             return below
-        slide = self._random.choice(["4 seconds", "2 seconds"])
+        slide = self._random.choice(["4 seconds", "2 seconds", "1 seconds"])
         name = self._fresh("w")
         node = TimeWindow(below.node, name, self._random.choice(times), "4 seconds", slide)
         return Relation(node, {**below.kinds, name: "window"}, below.case)

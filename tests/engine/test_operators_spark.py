@@ -30,6 +30,7 @@ from lockstep.zset import ZSet
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import absolute_steps, consolidate, merge_steps, only_keys
 from lockstep_engine.operators import State, evaluate
+from lockstep_engine.operators.linear import add_window, net_by_pane
 
 pytestmark = pytest.mark.spark
 
@@ -106,27 +107,31 @@ def run(
     intervals: Sequence[Interval] = INTERVALS,
     types: dict[str, str] = TYPES,
     merges_traces: bool = False,
+    records: int | None = None,
 ) -> pa.Table:
-    """All that the plan emits on source `t`, which may retract."""
+    """All that the plan emits on source `t`, which may retract; `records` is how large it takes each
+    interval to be, in place of what there is."""
     runner = Runner(spark, circuit_of(plan, frozenset()), merges_traces)
     everything = {**types, "_weight": "bigint", "_step": "bigint"}
     tables = []
     for first, last in intervals:
         rows = [(*row, weight, step) for row, weight, step in changes if first <= step <= last]
         delta = frame(spark, rows, everything)
-        tables.append(
-            runner.run({"t": delta}, (first, last), len(rows), (first, last) == intervals[-1])[
-                "root"
-            ]
-        )
+        count = len(rows) if records is None else records
+        is_last = (first, last) == intervals[-1]
+        tables.append(runner.run({"t": delta}, (first, last), count, is_last)["root"])
     return pa.concat_tables(tables)
 
 
 def check_like_batch(
-    spark: SparkSession, plan: Node, query: str, changes: Sequence[Change] = CHANGES
+    spark: SparkSession,
+    plan: Node,
+    query: str,
+    changes: Sequence[Change] = CHANGES,
+    records: int | None = None,
 ) -> None:
     """After the last step the plan has the rows of the query over `t`, in columns of its types."""
-    emitted = run(spark, plan, changes)
+    emitted = run(spark, plan, changes, records=records)
     rows = [row for row, weight in ZSet((r, w) for r, w, _ in changes) for _ in range(weight)]
     frame(spark, rows, TYPES).createOrReplaceTempView("t")
     batch = spark.sql(query).toArrow()
@@ -180,19 +185,57 @@ def test_distinct(spark: SparkSession) -> None:
     check_like_batch(spark, Aggregate(TABLE, keys, ()), "SELECT DISTINCT k, g, y FROM t")
 
 
-def test_aggregate_by_hopping_window_of_the_extremes_of_structs(spark: SparkSession) -> None:
-    windows = TimeWindow(Scan("t", ("k", "x", "ts")), "w", "ts", "6 seconds", "4 seconds")
+@pytest.mark.parametrize("records", [len(CHANGES), 1_000_000])
+@pytest.mark.parametrize(
+    ("size", "slide"),
+    [("6 seconds", "4 seconds"), ("6 seconds", "2 seconds"), ("7 seconds", "2 seconds")],
+)
+def test_aggregate_by_hopping_window_of_the_extremes_of_structs(
+    spark: SparkSession, size: str, slide: str, records: int
+) -> None:
+    windows = TimeWindow(Scan("t", ("k", "x", "ts")), "w", "ts", size, slide)
     by_window = Aggregate(windows, ("w", "k"), calls("sum x", "count"))
     plan = Aggregate(by_window, ("k",), calls("max w", "min w", "max sum_x", "sum count_rows"))
     check_like_batch(
         spark,
         plan,
         f"""SELECT k, {sql(plan.aggregates)} FROM (
-              SELECT window(ts, '6 seconds', '4 seconds') AS w, k, sum(x) AS sum_x,
+              SELECT window(ts, '{size}', '{slide}') AS w, k, sum(x) AS sum_x,
                 count(*) AS count_rows
-              FROM t GROUP BY window(ts, '6 seconds', '4 seconds'), k)
+              FROM t GROUP BY window(ts, '{size}', '{slide}'), k)
             GROUP BY k""",
+        records=records,
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "slide", "columns", "left"),
+    [
+        ("6 seconds", "2 seconds", "k, ts", 3),
+        ("7 seconds", "2 seconds", "k, ts", 4),  # by whole seconds
+        ("4 seconds", "2 seconds", "k, ts", 7),
+        ("6 seconds", "2 seconds", "k, ts, CAST(1 AS double) AS f", 7),
+        ("6 seconds", "2 seconds", "k COLLATE UTF8_LCASE AS k, ts", 7),
+    ],
+)
+def test_rows_are_netted_before_they_are_put_into_many_windows(
+    spark: SparkSession, size: str, slide: str, columns: str, left: int
+) -> None:
+    rows = [("a", 0.5, 1, 1), ("a", 1.5, 1, 1), ("a", 1.6, 2, 1), ("a", 1.6, 1, 2)]
+    rows += [("b", 0.5, 1, 1), ("b", 2.5, 1, 1), ("b", 2.7, -1, 1)]
+    delta = spark.createDataFrame(
+        [(k, NOON + dt.timedelta(seconds=at), weight, step) for k, at, weight, step in rows],
+        "k string, ts timestamp, _weight bigint, _step bigint",
+    ).selectExpr(*columns.split(", "), "_weight", "_step")
+    node = TimeWindow(Scan("t", tuple(delta.columns[:-2])), "w", "ts", size, slide)
+    netted = net_by_pane(node, delta)
+    assert netted.count() == left
+
+    def windows(of: Any) -> ZSet[Any]:
+        found = add_window(node, of).drop("ts").collect()
+        return ZSet(((tuple(one[:-2]), one[-1]), one[-2]) for one in found)
+
+    assert windows(netted) - windows(delta) == ZSet()
 
 
 def renamed(prefix: str, *names: str) -> Project:

@@ -66,11 +66,17 @@ def aggregate(
     lifted = delta.select(
         *columns_of([*node.keys, STEP]), *(F.expr(a.lift).alias(a.name) for a in accumulators)
     )
+    kept: tuple[DataFrame, ...] = ()
+    if not context.is_small:
+        # The trace and the delta start from the same rows. Of a small change Spark has merged them
+        # twice before it has kept them.
+        lifted = _merged(lifted, [*node.keys, STEP], accumulators).persist()
+        kept = (lifted,)
     table = _accumulator_table(operator)
     trace = state.traces.get(table)
     appends = {table: _merged(lifted, node.keys, accumulators)}
     sums = _exact_sums(node, types)
-    parts = [lifted, *_seeds(node, accumulators, trace, bool(sums), delta, context)]
+    parts = [lifted, *_seeds(node, accumulators, trace, bool(sums), lifted, context)]
     levels: list[str] = []
     key_fields = [StructField(key, types[key]) for key in node.keys if key in types]
     if sums:
@@ -92,7 +98,7 @@ def aggregate(
     per_step = _merged(union(parts), [*node.keys, STEP], accumulators, levels)
     running = _running(node, per_step, accumulators, levels)
     values = [F.expr(value_of(c, node, types)).alias(c.name) for c in node.aggregates]
-    return Evaluation(_changes(node, running, values), appends)
+    return Evaluation(_changes(node, running, values), appends, kept)
 
 
 def _value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
@@ -166,17 +172,17 @@ def _seeds(
     accumulators: tuple[Accumulator, ...],
     trace: DataFrame | None,
     has_bins: bool,
-    delta: DataFrame,
+    changed: DataFrame,
     context: Context,
 ) -> list[DataFrame]:
-    """What was there before: the state of the delta's keys, as increments of the step before."""
+    """What was there before: the state of the changed keys, as increments of the step before."""
     seeds = []
     if trace is not None:
         if has_bins:
             trace = trace.where(f"{PLACE} IS NULL")
         names = [a.name for a in accumulators]
         seeds.append(
-            only_keys(trace, node.keys, delta, context).select(
+            only_keys(trace, node.keys, changed, context).select(
                 *columns_of(node.keys), step_before(), *columns_of(names)
             )
         )

@@ -35,7 +35,8 @@ class State:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The delta that an operator emits, and what it adds to its traces.
+    """The delta that an operator emits, what it adds to its traces, and frames that are to be kept until
+    both are written.
 
     `delta`: the node's columns, `_weight bigint`, `_step bigint`. `appends`, by trace table: key
     and value columns with `_weight` (ROWS, VALUES), or key columns and accumulators (ACCUMULATORS).
@@ -43,6 +44,7 @@ class Evaluation:
 
     delta: DataFrame
     appends: Mapping[str, DataFrame] = field(default_factory=dict)
+    kept: tuple[DataFrame, ...] = ()
 
 
 Evaluate = Callable[[Operator, Deltas, State, Context], Evaluation]

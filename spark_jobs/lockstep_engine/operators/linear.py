@@ -8,17 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from math import gcd
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DatetimeType,
+    DecimalType,
+    IntegralType,
+    StringType,
+    StructField,
+)
 
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Filter, Generate, Project, TimeWindow, Weigh
+from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted, step_before
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, step_before
 from lockstep_engine.operators.evaluated import Evaluate, State
 
-__all__ = ["add_window", "filter_rows", "generate", "project", "rows_before", "union_all", "weigh"]
+__all__ = [
+    "add_window",
+    "filter_rows",
+    "generate",
+    "net_by_pane",
+    "project",
+    "rows_before",
+    "union_all",
+    "weigh",
+]
+
+_FEW_WINDOWS = 2
+"""A row in so many windows is not worth netting before: that is an exchange more."""
+
+_PLAIN = (BinaryType, BooleanType, DatetimeType, DecimalType, IntegralType)
 
 
 def project(node: Project, delta: DataFrame) -> DataFrame:
@@ -36,6 +61,24 @@ def add_window(node: TimeWindow, delta: DataFrame) -> DataFrame:
     """A row once for every window that its timestamp is in, with the window; a null is in none."""
     window = F.window(F.col(quoted(node.timestamp)), node.size, node.slide).alias(node.name)
     return delta.select(*columns_of(node.input.columns), window, *columns_of([WEIGHT, STEP]))
+
+
+def net_by_pane(node: TimeWindow, delta: DataFrame) -> DataFrame:
+    """One row for all that differ only in the time, and are in the same windows by it. The delta as it
+    is, where rows are in few windows, or where GROUP BY takes values for equal that differ."""
+    size, slide = (interval_microseconds(text) for text in (node.size, node.slide))
+    if size <= _FEW_WINDOWS * slide or not all(map(_is_plain, delta.schema.fields)):
+        return delta
+    # Every window begins and ends at a multiple of it.
+    pane = F.window(F.col(quoted(node.timestamp)), f"{gcd(size, slide)} microseconds").start
+    return consolidate(delta.withColumn(node.timestamp, pane), node.input.columns)
+
+
+def _is_plain(column: StructField) -> bool:
+    """Whether values that GROUP BY takes for equal are the same: zeros of doubles and texts with a
+    collation are not."""
+    type_ = column.dataType
+    return isinstance(type_, _PLAIN) or type_ == StringType()
 
 
 def generate(node: Generate, delta: DataFrame) -> DataFrame:
