@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import gcd
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -40,6 +40,8 @@ __all__ = [
     "weigh",
 ]
 
+_LAST = "_last_start"
+
 _FEW_WINDOWS = 2
 """A row in so many windows is not worth netting before: that is an exchange more."""
 
@@ -58,9 +60,29 @@ def filter_rows(node: Filter, delta: DataFrame) -> DataFrame:
 
 
 def add_window(node: TimeWindow, delta: DataFrame) -> DataFrame:
-    """A row once for every window that its timestamp is in, with the window; a null is in none."""
-    window = F.window(F.col(quoted(node.timestamp)), node.size, node.slide).alias(node.name)
-    return delta.select(*columns_of(node.input.columns), window, *columns_of([WEIGHT, STEP]))
+    """A row once for every window that its timestamp is in, with the window; a null is in none.
+
+    Windows that overlap are made from the last one. Spark (4.1.3) has an Expand for them, and does not
+    find a plan with an Expand among those that are kept, where its source stands in the query twice.
+    """
+    time, columns = F.col(quoted(node.timestamp)), columns_of(node.input.columns)
+    size, slide = (interval_microseconds(text) for text in (node.size, node.slide))
+    if size == slide:
+        window = F.window(time, node.size).alias(node.name)
+        return delta.select(*columns, window, *columns_of([WEIGHT, STEP]))
+    last = F.window(time, node.slide).start.alias(_LAST)
+    windows = F.array(*(_window(-before, size) for before in range(0, size, slide)))
+    rows = delta.select(*columns, last, *columns_of([WEIGHT, STEP])).select(
+        *columns, F.explode(windows).alias(node.name), *columns_of([WEIGHT, STEP])
+    )
+    # The first of them may have ended before the time.
+    return rows if size % slide == 0 else rows.where(time < F.col(quoted(node.name)).end)
+
+
+def _window(start: int, size: int) -> Column:
+    """A window that begins so many microseconds after the last one."""
+    bounds = (("start", start), ("end", start + size))
+    return F.struct(*(F.expr(f"{_LAST} + INTERVAL {at} MICROSECOND").alias(n) for n, at in bounds))
 
 
 def net_by_pane(node: TimeWindow, delta: DataFrame) -> DataFrame:
