@@ -1,10 +1,11 @@
-"""`run`, `trigger`, `pause`, `stop`, `backfill`, `reconcile`: intervals, with and without Airflow."""
+"""`run`, `trigger`, `pause`, `stop`, `backfill`, `reconcile`, `maintain`: with and without Airflow."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ def register(cli: click.Group) -> None:
         cli, "backfill", "lockstep backfill shop --from 2026-01-31T12:00Z --to 2026-01-31T13:00Z"
     )(backfill)
     command(cli, "reconcile", "lockstep reconcile shop")(reconcile)
+    command(cli, "maintain", "lockstep maintain shop")(maintain)
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,6 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
 
     Where no Spark is up, one is started for this command alone.
     """
-    from lockstep import runtime
-    from lockstep.sql.reading.spec import parse_spec
-
     if once + follow + (until is not None) > 1:
         raise WrongUse(
             "--once, --follow and --until exclude each other",
@@ -76,13 +75,7 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
     end = _time(until) if until else None
     settings = Settings.load()
     name = _deployed(folder, settings)
-    # Ended from outside it still ends the Spark that it started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
-    with (
-        spark_for(configuration, settings) as ready,
-        runtime.open_pipeline(name, ready) as pipeline,
-    ):
+    with _opened(name, settings) as pipeline:
         done: list[Committed] = []
         published: Published | None = None
         for moment in _moments(pipeline, follow, end):
@@ -123,18 +116,10 @@ def backfill(pipeline: str, start: str, end: str) -> None:
 
     Where no Spark is up, one is started for this command alone.
     """
-    from lockstep import runtime
     from lockstep.control.output_log import require_equal
-    from lockstep.sql.reading.spec import parse_spec
 
-    name, settings = pipeline_name(pipeline), Settings.load()
-    times = _time(start), _time(end)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
-    with (
-        spark_for(configuration, settings) as ready,
-        runtime.open_pipeline(name, ready) as opened,
-    ):
+    name, times = pipeline_name(pipeline), (_time(start), _time(end))
+    with _opened(name, Settings.load()) as opened:
         found = _in_turn(lambda: opened.backfill(*times, progress))
     show(found, lambda: found.text)
     require_equal(name, found.compared)
@@ -156,6 +141,35 @@ def reconcile(pipeline: str, forget: tuple[str, ...]) -> None:
             f"next: lockstep trigger {state.name} --once, or lockstep run DIR --once"
         ),
     )
+
+
+@click.argument("pipeline", metavar="PIPELINE|DIR")
+def maintain(pipeline: str) -> None:
+    """Merge small files, trim versions that are not kept, sweep what dead attempts have left.
+
+    Intervals may go on meanwhile. Airflow does it by itself, in a DAG of its own.
+
+    Where no Spark is up, one is started for this command alone.
+    """
+    with _opened(pipeline_name(pipeline), Settings.load()) as opened:
+        maintained = opened.maintain(progress)
+    show(maintained, lambda: "\n".join(f"{kind}: {n}" for kind, n in maintained.done.items()))
+
+
+@contextmanager
+def _opened(name: str, settings: Settings) -> Iterator[Pipeline]:
+    """A pipeline on the Spark that is up, or on one for this command alone, which ends with it."""
+    from lockstep import runtime
+    from lockstep.sql.reading.spec import parse_spec
+
+    # Ended from outside it still ends the Spark that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    configuration = parse_spec(runtime.recorded(name, settings).files.spec).configuration
+    with (
+        spark_for(configuration, settings) as ready,
+        runtime.open_pipeline(name, ready) as pipeline,
+    ):
+        yield pipeline
 
 
 _WAIT = click.option("--wait", is_flag=True, help="Until it is there, however long that takes.")
