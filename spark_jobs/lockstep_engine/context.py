@@ -26,6 +26,9 @@ LARGE_STATE = 1_000_000
 to compile a filter that is another one in each interval."""
 
 
+MANY_STEPS = 16
+"""Up to so many steps the pairs of changes that a join's inputs take back are few."""
+
 DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 """Where no layout names workers: as many tasks as the smallest machine works on at a time."""
 
@@ -75,7 +78,8 @@ class Context:
     None where there is none. `types`
     remembers column types by node, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
-    from which state is read only where the change can touch it. `guarding` is there where rows are
+    from which state is read only where the change can touch it, `many_steps` of steps from which a join
+    takes changes for what they come to. `guarding` is there where rows are
     taken out for which an expression fails, which otherwise end the job.
     """
 
@@ -87,6 +91,7 @@ class Context:
     time_before: int | None = None
     types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
     large_state: int = LARGE_STATE
+    many_steps: int = MANY_STEPS
     guarding: Guarding | None = field(default=None, compare=False, repr=False)
 
     def silenced(self) -> Context:

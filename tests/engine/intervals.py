@@ -20,7 +20,13 @@ from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
-from lockstep_engine.context import DEFAULT_PLACEMENT, LARGE_STATE, Context, configure_session
+from lockstep_engine.context import (
+    DEFAULT_PLACEMENT,
+    LARGE_STATE,
+    MANY_STEPS,
+    Context,
+    configure_session,
+)
 from lockstep_engine.deltas import absolute_steps
 from lockstep_engine.evaluation import Before, evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace, without_past
@@ -83,10 +89,12 @@ class Runner:
         circuit: Circuit,
         merges_traces: bool = False,
         large_state: int = LARGE_STATE,
+        many_steps: int = MANY_STEPS,
     ) -> None:
         self._spark = spark
         self._merges_traces = merges_traces
         self._large_state = large_state
+        self._many_steps = many_steps
         self._circuit = circuit
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
@@ -165,7 +173,15 @@ class Runner:
         before = None if is_first else _microseconds(time_of(first - 1))
         times = tuple(_microseconds(time_of(step)) for step in range(first, last + 1))
         return Context(
-            self._spark, records, placement, is_first, times, before, self._types, self._large_state
+            self._spark,
+            records,
+            placement,
+            is_first,
+            times,
+            before,
+            self._types,
+            self._large_state,
+            self._many_steps,
         )
 
     def _trace(self, table: str) -> DataFrame | None:

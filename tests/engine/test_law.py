@@ -87,10 +87,10 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     names = [prefix.strip("_") for prefix in SOURCES]
     tables = frozenset(name for name in names if random.random() < 0.5)
     # State is read by the ranges of the change, or whole.
-    large_state = random.choice([0, 1_000_000])
+    large_state, many_steps = random.choice([0, 1_000_000]), random.choice([1, 16])
     note(
         f"seed {seed}: {intervals} under {layouts}, {records} records, merged {merges_traces}, "
-        f"{tables}, large state {large_state}, {plan}"
+        f"{tables}, large state {large_state}, many steps {many_steps}, {plan}"
     )
     changes = {
         prefix: random_changes(random, CASES, steps, 8, retracts)
@@ -100,7 +100,8 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
         # A source without a record is known to be empty before anything runs.
         changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
     append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
-    runner = Runner(spark, circuit_of(plan, append_only, tables), merges_traces, large_state)
+    circuit = circuit_of(plan, append_only, tables)
+    runner = Runner(spark, circuit, merges_traces, large_state, many_steps)
     found = emitted(spark, runner, changes, intervals, layouts, records)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -274,6 +275,55 @@ def test_self_join(
     ]
     query = f"SELECT * FROM {sides[0]} JOIN {sides[1]} ON {' AND '.join(terms) or 'true'}"
     check_like_batch(spark, plan, query)
+
+
+@pytest.mark.parametrize("sides", [2, 3])
+@pytest.mark.parametrize("records", [10, 1_000_000])
+def test_groups_that_change_at_every_step_are_joined_by_what_they_come_to(
+    spark: SparkSession, sides: int, records: int
+) -> None:
+    """Each way gives the same after every step; what pairs of changes leave grows with their square."""
+    last = 23
+    changes = [((key, step), 1, step) for step in range(last + 1) for key in (1, 2)]
+    changes += [((2, step - 3), -1, step) for step in range(3, last + 1)]
+    functions = ("sum v", "max v", "count")[:sides]
+
+    def side(place: int) -> Node:
+        function = functions[place].replace(" ", "_").replace("count", "count_rows")
+        groups = Aggregate(Scan("t", ("k", "v")), ("k",), calls(functions[place]))
+        names = {"k": f"k{place}", function: f"v{place}"}
+        outputs = (Output(new, Expression.column(old)) for old, new in names.items())
+        return Project(groups, tuple(outputs))
+
+    plan = reduce(
+        lambda left, place: Join(left, side(place), ("k0",), (f"k{place}",)),
+        range(1, sides),
+        side(0),
+    )
+    circuit = circuit_of(plan, frozenset())
+    found = []
+    for many_steps in (1, 1_000):
+        runner = Runner(spark, circuit, many_steps=many_steps)
+        everything = []
+        for first, end in ((0, 9), (10, last)):
+            rows = [(*row, w, step) for row, w, step in changes if first <= step <= end]
+            delta = frame(
+                spark, rows, {"k": "int", "v": "int", "_weight": "bigint", "_step": "bigint"}
+            )
+            tables = runner.run({"t": delta}, (first, end), records, end == last)
+            everything += changes_of(tables["root"])
+        found.append(everything)
+    by_validity, by_pairs = found
+    for step in range(last + 1):
+        values = {
+            1: list(range(step + 1)),
+            2: list(range(max(0, step - 2), step + 1)),
+        }
+        expected = ZSet.of_rows(
+            tuple(cell for one in (sum(held), max(held), len(held))[:sides] for cell in (key, one))
+            for key, held in values.items()
+        )
+        assert up_to(by_validity, step) == expected == up_to(by_pairs, step)
 
 
 @pytest.mark.parametrize("merges_traces", [True, False])

@@ -7,24 +7,44 @@ are. In the term of an input, those before it stand with their changes and those
 otherwise rows that came together would be counted more than once, or not at all. An input without a
 change stands alike in all terms, so it is met by their union. No result of a part of the join is
 looked up, so none is kept.
+
+Where inputs take rows back at many steps, changes meet changes that have been taken back long before.
+There each change at step t meets what the others have come to by then, rows that are valid for a while:
+
+    Δ(a ⋈ b) = Σ_t Δa_t ⋈ (S_b + Δb before t) + (S_a + Δa up to t) ⋈ Δb_t
+
+It is the same sum in another order, as long as the change of the result and not as all pairs of changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.plans.multiway import Hop, Routes, path, routes
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Temporal, Weigh, Window
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Temporal, Upsert, Weigh
+from lockstep.sql.plans.nodes import Window as WindowNode
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, step_before
+from lockstep_engine.deltas import (
+    STEP,
+    WEIGHT,
+    columns_of,
+    consolidate,
+    merge_steps,
+    step_before,
+    union,
+)
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join", "may_retract"]
+
+UNTIL = "_until"
+NOTHING: Mapping[int, str] = MappingProxyType({})
 
 
 def join(
@@ -44,6 +64,7 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     found = enumerate(map(state.input, range(len(inputs))))
     before = {n: rows.select("*", step_before()) for n, rows in found if rows is not None}
     changes = {n: delta for n, delta in enumerate(inputs) if delta is not None}
+    valid = _valid(node, changes, context)
     if context.is_small:
         ways = routes(node, list(changes))
     else:
@@ -51,40 +72,86 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
         ways = Routes(dict.fromkeys(changes, path(node, 0)), ())
     terms = []
     for place, hops in ways.meetings.items():
+        others = valid or {n: delta for n, delta in changes.items() if n < place}
         after = {
-            n: before[n].unionByName(delta) if n in before else delta
-            for n, delta in changes.items()
-            if n < place
+            n: union([before[n], delta]) if n in before else delta for n, delta in others.items()
         }
         sides = {**before, **after, place: changes[place]}
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
             start = _filtered(_side(sides, hops[0]), hops[0])
-            terms.append(_joined(start, hops[1:], sides, context))
+            when = {n: _is_valid(n, place) for n in valid if n != place}
+            joined = _joined(start, hops[1:], sides, context, when)
+            terms.append(joined.drop(*(f"{UNTIL}_{n}" for n in when)))
     if not terms:
         raise ValueError("where no input has rows before the interval, all have a change in it")
     combinations = reduce(DataFrame.unionByName, terms)
     return _weighted(node, _joined(combinations, ways.onward, before, context))
 
 
+def _valid(
+    node: MultiwayJoin, changes: Mapping[int, DataFrame], context: Context
+) -> Mapping[int, DataFrame]:
+    """The changes of each input as rows with `_until bigint`: what they come to from `_step` on until
+    before that step, null where it stays. Nothing where pairs of changes are few enough."""
+    retracts = [n for n in changes if may_retract(node.inputs[n])]
+    if len(context.times) < context.many_steps or len(retracts) < 2:
+        return {}
+    return {
+        n: _what_it_comes_to(delta, node.inputs[n].columns)
+        if n in retracts
+        else delta.withColumn(UNTIL, F.lit(None).cast("bigint"))
+        for n, delta in changes.items()
+    }
+
+
+def _what_it_comes_to(delta: DataFrame, columns: Sequence[str]) -> DataFrame:
+    by_row = Window.partitionBy(*columns_of(columns)).orderBy(STEP)
+    to_now = by_row.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        consolidate(delta, columns)
+        .select(
+            *columns_of([*columns, STEP]),
+            F.sum(WEIGHT).over(to_now).alias(WEIGHT),
+            F.lead(STEP).over(by_row).alias(UNTIL),
+        )
+        .where(f"{WEIGHT} <> 0")
+    )
+
+
+def _is_valid(input_: int, place: int) -> str:
+    """Whether a row of an input is there when a change of another meets it: of those before it with what
+    they come to in that step, of those after it without."""
+    since, until, at = f"{STEP}_{input_}", f"{UNTIL}_{input_}", f"{STEP}_{place}"
+    if input_ < place:
+        return f"({since} <= {at} AND ({until} IS NULL OR {at} < {until}))"
+    return f"({since} < {at} AND ({until} IS NULL OR {at} <= {until}))"
+
+
 def _joined(
-    joined: DataFrame, hops: Iterable[Hop], sides: Mapping[int, DataFrame], context: Context
+    joined: DataFrame,
+    hops: Iterable[Hop],
+    sides: Mapping[int, DataFrame],
+    context: Context,
+    when: Mapping[int, str] = NOTHING,
 ) -> DataFrame:
-    """The rows with those that they meet on the way."""
+    """The rows with those that they meet on the way; `when` says of an input which of its rows are
+    there."""
     for hop in hops:
         # A change is small, and so is what it meets: it goes to where the rows lie.
         few = F.broadcast(joined) if context.is_small else joined
         more = _side(sides, hop)
         if hop.equalities:
             on = [e.text for e in hop.equalities] + [f"({c.text})" for c in hop.conditions]
+            on += [when[hop.input]] if hop.input in when else []
             joined = few.join(more, F.expr(" AND ".join(on)), "inner")
         else:
-            joined = _filtered(few.crossJoin(more), hop)
+            joined = _filtered(few.crossJoin(more), hop).where(when.get(hop.input, "true"))
     return joined
 
 
 def _side(sides: Mapping[int, DataFrame], hop: Hop) -> DataFrame:
     """The rows of a hop's input, whose weight and step have its number."""
-    names = {WEIGHT: f"{WEIGHT}_{hop.input}", STEP: f"{STEP}_{hop.input}"}
+    names = {name: f"{name}_{hop.input}" for name in (WEIGHT, STEP, UNTIL)}
     return sides[hop.input].withColumnsRenamed(names)
 
 
@@ -109,9 +176,12 @@ def _append(trace: TraceSpec, delta: DataFrame, retracts: bool) -> DataFrame:
 
 
 def may_retract(node: Node) -> bool:
-    """A guess that decides cost only: an aggregate's row goes when its group changes."""
+    """A guess that decides cost only: an aggregate's row goes when its group changes, a keyed record's
+    when another comes."""
     if isinstance(node, Temporal) and not node.enters:
         return True
-    if isinstance(node, Weigh | Window) or (isinstance(node, Aggregate) and node.aggregates):
+    if isinstance(node, Upsert | Weigh | WindowNode) or (
+        isinstance(node, Aggregate) and node.aggregates
+    ):
         return True
     return any(may_retract(below) for below in node.inputs)
