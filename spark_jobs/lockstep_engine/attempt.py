@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -71,16 +72,20 @@ class Attempt:
             catalog = OpenCatalog(self.job.catalog)
             followed = self._follow(context, catalog)
             kept.extend(frame for one in followed.values() for frame in one.kept)
-            bad = self.count_errors({n: one for n, one in decoded.items() if one.passed is None})
-            deltas = {name: one.delta for name, one in decoded.items()}
-            deltas.update({name: one.delta for name, one in followed.items()})
-            deltas.update(self.known)
-            measures = Measures(deltas)
-            context = self._netted(context, followed, measures)
-        with self.watch.part("build"):
-            silent, before = self._silent(deltas), self._before(catalog)
-            evaluated = evaluate_circuit(self.circuit, deltas, silent, before, context, measures)
-            kept.extend(evaluated.kept)
+            unread = {name: one for name, one in decoded.items() if one.passed is None}
+            # Spark reads the records while the frames over them are built.
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                counting = beside.submit(self.count_errors, unread)
+                deltas = {name: one.delta for name, one in decoded.items()}
+                deltas.update({name: one.delta for name, one in followed.items()})
+                deltas.update(self.known)
+                measures = Measures(deltas)
+                context = self._netted(context, followed, measures)
+                silent, before = self._silent(deltas), self._before(catalog)
+                circuit = self.circuit
+                evaluated = evaluate_circuit(circuit, deltas, silent, before, context, measures)
+                kept.extend(evaluated.kept)
+                bad = counting.result()
         return Worked(are_few, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
@@ -111,18 +116,16 @@ class Attempt:
         # asks first how many they are.
         may = self.guarding is None and not self.known and not are_few
         once = read_once(self.circuit) if may else ()
-        return {
-            source.name: read_kafka(
-                self.spark,
-                source,
-                self._wanted_columns(source),
-                self.job.interval,
-                context,
-                is_read_once=source.name in once,
+        topics = [source for source in self.project.sources if not source.is_table]
+
+        def read(source: SourceTable) -> Decoded:
+            columns, interval = self._wanted_columns(source), self.job.interval
+            is_read_once = source.name in once
+            return read_kafka(
+                self.spark, source, columns, interval, context, is_read_once=is_read_once
             )
-            for source in self.project.sources
-            if not source.is_table
-        }
+
+        return dict(zip((s.name for s in topics), in_parallel(read, topics), strict=True))
 
     def _follow(self, context: Context, catalog: OpenCatalog) -> Mapping[str, Followed]:
         """The changes of every followed table, lazily; metadata is read now, that of each table once."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lockstep_engine.context import Context
@@ -23,6 +23,7 @@ from lockstep_engine.context import Context
 __all__ = [
     "FIRST",
     "STEP",
+    "UNTIL",
     "WEIGHT",
     "absolute_steps",
     "by_step",
@@ -30,6 +31,7 @@ __all__ = [
     "consolidate",
     "merge_steps",
     "only_keys",
+    "periods",
     "quoted",
     "row_text",
     "step_before",
@@ -38,6 +40,7 @@ __all__ = [
 
 WEIGHT = "_weight"
 STEP = "_step"
+UNTIL = "_until"
 FIRST = 0
 """The interval's first step; the state at the version opened is that of the step before it."""
 
@@ -69,6 +72,22 @@ def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
         .where(f"{WEIGHT} <> 0")
         .select(*columns_of([*names, WEIGHT, STEP]))
     )
+
+
+def periods(consolidated: DataFrame, columns: Iterable[str], time: str = STEP) -> DataFrame:
+    """What each row's changes come to, for as long as it stays so: columns, `_weight`, none 0, from
+    `time` on until before `_until`, null at the last.
+
+    `consolidated` has one row per (row, `time`); further columns that follow from the two are left out.
+    """
+    names = list(columns)
+    by_row = Window.partitionBy(*columns_of(names)).orderBy(time)
+    to_now = by_row.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return consolidated.select(
+        *columns_of([*names, time]),
+        F.sum(WEIGHT).over(to_now).alias(WEIGHT),
+        F.lead(time).over(by_row).alias(UNTIL),
+    ).where(f"{WEIGHT} <> 0")
 
 
 def step_before() -> Column:

@@ -326,6 +326,32 @@ def test_groups_that_change_at_every_step_are_joined_by_what_they_come_to(
         assert up_to(by_validity, step) == expected == up_to(by_pairs, step)
 
 
+def test_what_is_collected_stays_where_another_column_changes(spark: SparkSession) -> None:
+    """The collected column's changes cancel in that step, and the group has a row of that step."""
+    median = Expression("median(v)", ("v",))
+    plan = Aggregate(
+        Scan("t", ("k", "v", "w")),
+        ("k",),
+        (
+            AggregateCall("middle", AggregateFunction.COLLECTED, None, median),
+            *calls("sum w", "max w"),
+        ),
+    )
+    types = {"k": "int", "v": "int", "w": "int"}
+    changes: list[Change] = [
+        ((1, 4, 10), 1, 1),
+        ((1, 4, 10), -1, 2),
+        ((1, 4, 20), 1, 2),
+        ((1, 8, 20), 1, 4),
+        ((1, 4, 20), -1, 5),
+        ((1, 4, 30), 1, 5),
+    ]
+    emitted = changes_of(run(spark, plan, changes, types=types))
+    expected = {1: (4.0, 10, 10), 2: (4.0, 20, 20), 4: (6.0, 40, 20), 5: (6.0, 50, 30)}
+    for step, values in expected.items():
+        assert up_to(emitted, step) == ZSet.of_rows([(1, *values)])
+
+
 @pytest.mark.parametrize("merges_traces", [True, False])
 def test_sum_of_doubles_neither_drifts_nor_depends_on_the_division(
     spark: SparkSession, merges_traces: bool

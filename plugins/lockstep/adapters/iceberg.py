@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from lockstep.adapters.iceberg_commits import LeanTransaction, ref_changes
 from lockstep.adapters.iceberg_history import (
     count_of,
     descends,
@@ -241,7 +242,7 @@ class IcebergState:
     ) -> None:
         def append(loaded: Table) -> None:
             rows = rows_for(loaded.schema())
-            with loaded.transaction() as transaction:
+            with LeanTransaction(loaded) as transaction:
                 if rows.num_rows:
                     transaction.append(rows, dict(summary), branch)
                 else:
@@ -457,7 +458,7 @@ def _is_branch(ref: SnapshotRef) -> bool:
 
 def _commit(table: Table, change: _RefChange) -> None:
     """All of it in one commit, which fails unless every ref named still stands where it was read."""
-    manage = table.manage_snapshots()
+    manage = ref_changes(table)
     for name, snapshot_id in change.branches.items():
         existing = table.metadata.refs.get(name)
         manage = manage.create_branch(

@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
+from lockstep.adapters.iceberg_commits import LeanTransaction, ref_changes
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
@@ -134,9 +135,9 @@ def _commit_on_branch(
 ) -> int:
     """Make the branch, and one overwrite of whole files on it, or a replace."""
     try:
-        table.manage_snapshots().create_branch(snapshot_id, branch).commit()
+        ref_changes(table).create_branch(snapshot_id, branch).commit()
         if remove or add:
-            with table.transaction() as transaction:
+            with LeanTransaction(table) as transaction:
                 update = (_ReplaceFiles if same_rows else _OverwriteFiles)(
                     operation=Operation.OVERWRITE,
                     transaction=transaction,

@@ -18,24 +18,33 @@ It is the same sum in another order, as long as the change of the result and not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.plans.multiway import Hop, Routes, path, routes
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Node, Temporal, Upsert, Weigh
-from lockstep.sql.plans.nodes import Window as WindowNode
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    MultiwayJoin,
+    Node,
+    Temporal,
+    Upsert,
+    Weigh,
+    Window,
+)
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,
+    UNTIL,
     WEIGHT,
     columns_of,
     consolidate,
     merge_steps,
+    periods,
     step_before,
     union,
 )
@@ -43,8 +52,7 @@ from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join", "may_retract"]
 
-UNTIL = "_until"
-NOTHING: Mapping[int, str] = MappingProxyType({})
+NOTHING: Mapping[int, Sequence[str]] = MappingProxyType({})
 
 
 def join(
@@ -79,9 +87,8 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
         sides = {**before, **after, place: changes[place]}
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
             start = _filtered(_side(sides, hops[0]), hops[0])
-            when = {n: _is_valid(n, place) for n in valid if n != place}
-            joined = _joined(start, hops[1:], sides, context, when)
-            terms.append(joined.drop(*(f"{UNTIL}_{n}" for n in when)))
+            joined = _joined(start, hops[1:], sides, context, _while_there(hops, place, valid))
+            terms.append(joined.drop(*(f"{UNTIL}_{n}" for n in valid)))
     if not terms:
         raise ValueError("where no input has rows before the interval, all have a change in it")
     combinations = reduce(DataFrame.unionByName, terms)
@@ -97,30 +104,30 @@ def _valid(
     if len(context.times) < context.many_steps or len(retracts) < 2:
         return {}
     return {
-        n: _what_it_comes_to(delta, node.inputs[n].columns)
+        n: periods(consolidate(delta, node.inputs[n].columns), node.inputs[n].columns)
         if n in retracts
         else delta.withColumn(UNTIL, F.lit(None).cast("bigint"))
         for n, delta in changes.items()
     }
 
 
-def _what_it_comes_to(delta: DataFrame, columns: Sequence[str]) -> DataFrame:
-    by_row = Window.partitionBy(*columns_of(columns)).orderBy(STEP)
-    to_now = by_row.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return (
-        consolidate(delta, columns)
-        .select(
-            *columns_of([*columns, STEP]),
-            F.sum(WEIGHT).over(to_now).alias(WEIGHT),
-            F.lead(STEP).over(by_row).alias(UNTIL),
-        )
-        .where(f"{WEIGHT} <> 0")
-    )
+def _while_there(
+    hops: Sequence[Hop], place: int, valid: Collection[int]
+) -> Mapping[int, Sequence[str]]:
+    """By the input of a hop the conditions that it brings: that rows are there when the change at
+    `place` meets them. Either of the two may come first."""
+    met: list[int] = []
+    conditions: dict[int, Sequence[str]] = {}
+    for hop in hops:
+        others = met if hop.input == place else [hop.input] if place in met else []
+        conditions[hop.input] = [_is_there(n, place) for n in others if n in valid]
+        met = [*met, hop.input]
+    return conditions
 
 
-def _is_valid(input_: int, place: int) -> str:
-    """Whether a row of an input is there when a change of another meets it: of those before it with what
-    they come to in that step, of those after it without."""
+def _is_there(input_: int, place: int) -> str:
+    """Of inputs before the change's their rows count with what they come to in that step, of those after
+    it without."""
     since, until, at = f"{STEP}_{input_}", f"{UNTIL}_{input_}", f"{STEP}_{place}"
     if input_ < place:
         return f"({since} <= {at} AND ({until} IS NULL OR {at} < {until}))"
@@ -132,20 +139,20 @@ def _joined(
     hops: Iterable[Hop],
     sides: Mapping[int, DataFrame],
     context: Context,
-    when: Mapping[int, str] = NOTHING,
+    when: Mapping[int, Sequence[str]] = NOTHING,
 ) -> DataFrame:
-    """The rows with those that they meet on the way; `when` says of an input which of its rows are
-    there."""
+    """The rows with those that they meet on the way; `when` are further conditions of hops, by input."""
     for hop in hops:
         # A change is small, and so is what it meets: it goes to where the rows lie.
         few = F.broadcast(joined) if context.is_small else joined
         more = _side(sides, hop)
         if hop.equalities:
             on = [e.text for e in hop.equalities] + [f"({c.text})" for c in hop.conditions]
-            on += [when[hop.input]] if hop.input in when else []
+            on += when.get(hop.input, ())
             joined = few.join(more, F.expr(" AND ".join(on)), "inner")
         else:
-            joined = _filtered(few.crossJoin(more), hop).where(when.get(hop.input, "true"))
+            joined = _filtered(few.crossJoin(more), hop)
+            joined = joined.where(" AND ".join(["true", *when.get(hop.input, ())]))
     return joined
 
 
@@ -180,7 +187,7 @@ def may_retract(node: Node) -> bool:
     when another comes."""
     if isinstance(node, Temporal) and not node.enters:
         return True
-    if isinstance(node, Upsert | Weigh | WindowNode) or (
+    if isinstance(node, Upsert | Weigh | Window) or (
         isinstance(node, Aggregate) and node.aggregates
     ):
         return True

@@ -5,7 +5,9 @@ one law: the output of a key after step t is the function of the rows of the key
 for the keys of the delta, and for no other, the rows are laid out once for every position, a step at
 which the key changed and the one before the first; Spark's own function is computed at each, and a
 position's output stands until the next. The work is that of the keys that changed, with all their
-rows, once a step in which they changed; the plan says so.
+rows, once a step in which they changed; the plan says so. A row is laid out from where it comes to
+where it goes, over numbers of steps: rows that meet all positions of their key to see where they are
+would be as many again for each step.
 """
 
 from __future__ import annotations
@@ -18,28 +20,21 @@ from pyspark.sql import functions as F
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,
+    UNTIL,
     WEIGHT,
     columns_of,
-    consolidate,
     only_keys,
+    periods,
     quoted,
     step_before,
 )
 
-__all__ = ["AT", "UNTIL", "in_order", "positions", "rows_at_positions"]
+__all__ = ["AT", "UNTIL", "in_order", "rows_at_positions"]
 
-AT, UNTIL = "_at", "_until"
-"""The position's step, and the next position's of the same key, null at the last."""
+AT = "_at"
+"""The position's step; `_until` is the next position's of the same key, null at the last."""
 
-
-def positions(delta: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The positions of the delta's keys: the keys, `_at`, `_until`. Without keys there is one key."""
-    steps = delta.select(*columns_of([*keys, STEP])).distinct()
-    before = steps.select(*columns_of(keys), step_before()).distinct()
-    by_key = Window.partitionBy(*columns_of(keys)).orderBy(STEP)
-    return (
-        steps.union(before).withColumn(UNTIL, F.lead(STEP).over(by_key)).withColumnRenamed(STEP, AT)
-    )
+_PLACE, _LAST = "_place", "_last"
 
 
 def rows_at_positions(
@@ -53,26 +48,46 @@ def rows_at_positions(
 
     `state` has the same columns and `_weight`, or is None where there is none; rows may cancel.
     """
-    events = consolidate(delta, columns)
+    events = delta.select(*columns_of([*columns, WEIGHT, STEP]))
     if state is not None:
         held = only_keys(state, keys, delta, context)
-        events = events.unionByName(
-            held.select(*columns_of(columns), *columns_of([WEIGHT]), step_before())
-        )
-    places = positions(delta, keys)
-    renamed = {key: f"_key_{number}" for number, key in enumerate(keys)}
-    places = places.withColumnsRenamed(renamed)
-    if context.is_small:
-        places = F.broadcast(places)
-    tests = [f"{quoted(key)} <=> {name}" for key, name in renamed.items()]
-    there = (
-        events.join(places, F.expr(" AND ".join([*tests, f"{STEP} <= {AT}"])), "inner")
-        .groupBy(*columns_of([*columns, AT, UNTIL]))
+        events = events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
+    numbered = _numbered(events, keys)
+    netted = (
+        numbered.groupBy(*columns_of([*columns, _PLACE, _LAST]))
         .agg(F.sum(WEIGHT).alias(WEIGHT))
-        .where(f"{WEIGHT} > 0")
+        .where(f"{WEIGHT} <> 0")
     )
+    places = F.expr(f"sequence({_PLACE}, coalesce({UNTIL}, {_LAST} + 1) - 1)")
+    there = periods(netted, [*columns, _LAST], _PLACE).select(
+        *columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE)
+    )
+    renamed = {key: f"_key_{number}" for number, key in enumerate(keys)}
+    steps = _steps(numbered, keys).withColumnsRenamed({**renamed, _PLACE: "_of"})
+    if context.is_small:
+        steps = F.broadcast(steps)
+    tests = [f"{quoted(key)} <=> {name}" for key, name in renamed.items()]
     copies = F.explode(F.expr(f"array_repeat(1, CAST({WEIGHT} AS int))")).alias("_copy")
-    return there.select(*columns_of([*columns, AT, UNTIL]), copies).drop("_copy")
+    return (
+        there.join(steps, F.expr(" AND ".join([*tests, f"{_PLACE} = _of"])), "inner")
+        .select(*columns_of([*columns, AT, UNTIL]), copies)
+        .drop("_copy")
+    )
+
+
+def _numbered(events: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The events with `_place`, the number of the step among those of its key, and `_last`, that of the
+    key's last one. Without keys there is one key."""
+    by_key = Window.partitionBy(*columns_of(keys))
+    place = F.dense_rank().over(by_key.orderBy(STEP))
+    return events.withColumn(_PLACE, place).withColumn(_LAST, F.max(_PLACE).over(by_key))
+
+
+def _steps(numbered: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The steps of the places: the keys, `_place`, `_at`, `_until`."""
+    by_key = Window.partitionBy(*columns_of(keys)).orderBy(_PLACE)
+    places = numbered.select(*columns_of([*keys, _PLACE, STEP])).distinct()
+    return places.withColumn(UNTIL, F.lead(STEP).over(by_key)).withColumnRenamed(STEP, AT)
 
 
 def in_order(
