@@ -21,17 +21,26 @@ from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.control import codec
-from lockstep.control.job import CompareJob, IntervalJob, MergeJob, PreviewJob, PublishJob
+from lockstep.control.job import (
+    CompareJob,
+    ExpireJob,
+    IntervalJob,
+    MergeJob,
+    PreviewJob,
+    PublishJob,
+)
 from lockstep.errors import EngineFailed, LockstepError, WrongUse
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
+from lockstep_engine.expiry import expire_snapshots
 from lockstep_engine.failures import SPARK_ERRORS
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
-Job = IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob
+Job = IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob | ExpireJob
 KINDS: dict[str, type[Job]] = {
-    kind.__name__: kind for kind in (IntervalJob, PreviewJob, PublishJob, CompareJob, MergeJob)
+    kind.__name__: kind
+    for kind in (IntervalJob, PreviewJob, PublishJob, CompareJob, MergeJob, ExpireJob)
 }
 
 
@@ -79,6 +88,8 @@ def _do(job: Job) -> object:
                 return compare_outboxes(spark, job, _say)
             case MergeJob():
                 return merge_traces(spark, job, state, _say)
+            case ExpireJob():
+                return expire_snapshots(spark, job)
     except SPARK_ERRORS as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise EngineFailed(

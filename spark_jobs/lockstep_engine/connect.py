@@ -21,6 +21,7 @@ from lockstep.control.job import (
     CatalogSettings,
     CompareJob,
     CompareResult,
+    ExpireJob,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -33,6 +34,7 @@ from lockstep.errors import EngineFailed, SourceChanged, Unreachable
 from lockstep_engine.appends import Tables
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
+from lockstep_engine.expiry import expire_snapshots
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
@@ -78,6 +80,11 @@ class ConnectEngine:
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         with self._beside(job.session, "merge") as spark, _plain_errors(job.pipeline):
             return merge_traces(spark, job, self._state_of(job.catalog), progress)
+
+    def expire(self, job: ExpireJob, progress: Progress) -> int:
+        del progress
+        with self._beside(job.session, "merge") as spark, _plain_errors(job.pipeline):
+            return expire_snapshots(spark, job)
 
     def interrupt(self, session: str) -> None:
         if not session:

@@ -22,7 +22,6 @@ database: {name}
 libraries:
   - glob: {{include: sql/**}}
 configuration:
-  lockstep.rows_per_step: "{rows_per_step}"
 """
 
 
@@ -36,10 +35,12 @@ class OnePipeline:
     folder: Path
     said: list[str] = field(default_factory=list, kw_only=True)
 
-    def deploy_sql(self, text: str, rows_per_step: int = 1_000_000) -> None:
-        """In place of the project that is there."""
+    def deploy_sql(self, text: str, **configuration: str | int) -> None:
+        """In place of the project that is there. Settings are named without `lockstep.`."""
         (self.folder / "sql").mkdir(parents=True, exist_ok=True)
-        spec = SPEC.format(name=self.name, rows_per_step=rows_per_step)
+        given = {"rows_per_step": 1_000_000, **configuration}
+        settings = "".join(f'  lockstep.{key}: "{value}"\n' for key, value in given.items())
+        spec = SPEC.format(name=self.name) + settings
         (self.folder / "spark-pipeline.yml").write_text(spec, "utf-8")
         (self.folder / "sql" / "all.sql").write_text(text, "utf-8")
         deploy(str(self.folder), self.settings)

@@ -57,6 +57,23 @@ class Taps(OnePipeline):
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
         return Counter(map(tuple, self.spark.table(f"lake.{self.name}.{table}").collect()))
 
+    def needed(self, table: str) -> set[str]:
+        """The data files of the versions that are kept."""
+        held = [version.tables[table] for version in recorded(self.name, self.settings).versions]
+        with Pipeline(self.name, self.settings) as pipeline:
+            files = pipeline._opened().files
+            return {Path(one.path).name for at in held for one in files.data_files(table, at)}
+
+    def on_disk(self, table: str) -> set[str]:
+        described = self.spark.sql(f"DESCRIBE TABLE EXTENDED lake.{self.name}.{table}")
+        [row] = described.where("col_name = 'Location'").collect()
+        data = Path(row.data_type.removeprefix("file:")) / "data"
+        return {path.name for path in data.rglob("*.parquet")}
+
+    def snapshots(self, table: str) -> int:
+        """How many are kept."""
+        return self.spark.table(f"lake.{self.name}.{table}.snapshots").count()
+
     def operations(self, table: str) -> list[str]:
         """Of the snapshots that `main` came by, oldest first."""
         found = self.spark.table(f"lake.{self.name}.{table}.snapshots").orderBy("committed_at")
@@ -71,6 +88,27 @@ def taps(spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Pa
     )
     made.deploy_sql(SQL.format(name=database))
     return made
+
+
+def test_snapshots_that_nothing_holds_go_with_their_files(taps: Taps) -> None:
+    settings = {"retain_versions": 2, "retain_changes": "1 ms"}
+    taps.deploy_sql(SQL.format(name=taps.name), **settings)
+    gone = []
+    for intervals in (FANOUT, 4):
+        for _ in range(intervals):
+            taps.interval()
+        with Pipeline(taps.name, taps.settings) as pipeline:
+            gone.append(pipeline.maintain(taps.said.append).done["snapshots expired"])
+    state = recorded(taps.name, taps.settings)
+    assert len(state.versions) == 2
+    assert min(gone) > 0
+    for table in state.version.tables:
+        # The root is held, too; and merging has left a snapshot that goes next time.
+        assert taps.snapshots(table) <= 4, table
+        assert taps.on_disk(table) == taps.needed(table), table
+    assert len(taps.rows(ERRORS)) == FANOUT + 4
+    taps.interval()
+    assert taps.is_right()
 
 
 def test_files_stay_few_and_rows_the_same(taps: Taps) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,15 @@ def test_a_root_that_was_opened_does_not_expire(lake: Lake) -> None:
     lake.table("t").maintenance.expire_snapshots().older_than(late).commit()
     assert lake.state.snapshots("t") == {root, head, None}
     assert lake.state.open_branch("t", "attempt_b", None) == root
+
+
+def test_ages_tell_what_no_ref_holds(lake: Lake) -> None:
+    root = lake.make("t")
+    heads = [root, *(lake.append("t", [n], "main", f"w{n}") for n in range(3))]
+    lake.state.settle("t", heads[1], "v1_a")
+    late, early = datetime.now(UTC) + timedelta(days=1), datetime.now(UTC) - timedelta(days=1)
+    assert lake.state.ages("t", late) == (2, 2)
+    assert lake.state.ages("t", early) == (0, 4)
 
 
 def test_a_branch_at_a_snapshot_that_is_gone_is_refused(lake: Lake) -> None:

@@ -20,12 +20,13 @@ from sim_kafka import Cluster, Sources
 from sim_lake import Lake, Row, SimulatedState
 from sim_sinks import Publishing
 from sim_tables import OUTBOX, TRACE
-from sim_world import MINUTE, Process, SparkError, World
+from sim_world import MINUTE, Process, SparkError, World, milliseconds_of
 
 from lockstep.control.job import (
     CompareJob,
     CompareResult,
     Difference,
+    ExpireJob,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -114,6 +115,20 @@ class SimulatedEngine:
 
         session = f"{job.session}/merge"
         return self._driven("merge", session, merge)
+
+    def expire(self, job: ExpireJob, progress: Progress) -> int:
+        del progress
+
+        def expire_one(table: str) -> int:
+            older_than = milliseconds_of(job.tables[table])
+            gone = self.on_server(
+                "expire", session, lambda: self.lake.table(table).expire(older_than)
+            )
+            self.world.note(f"{gone} snapshots of {table} have expired")
+            return gone
+
+        session = f"{job.session}/merge"
+        return self._driven("expire", session, lambda: sum(map(expire_one, sorted(job.tables))))
 
     # ── what Spark does ─────────────────────────────────────────────────────────────────────────
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from sim_world import World
+from sim_world import World, milliseconds_of
 
 from lockstep.control.ports import Marker, ViewHead
 from lockstep.errors import StateDiverged
@@ -70,6 +71,19 @@ class Table:
         if snapshot_id not in self.snapshots:
             raise StateDiverged(f"table {self.name} has no snapshot {snapshot_id}")
         return self.snapshots[snapshot_id]
+
+    def over(self, older_than: int) -> list[int]:
+        """The old snapshots that are no head of a ref."""
+        held = set(self.refs.values())
+        return [i for i, s in self.snapshots.items() if s.made < older_than and i not in held]
+
+    def expire(self, older_than: int) -> int:
+        """What `expire_snapshots` does: the heads of refs stay, and what is young; returns how many
+        snapshots went."""
+        over = self.over(older_than)
+        for snapshot_id in over:
+            del self.snapshots[snapshot_id]
+        return len(over)
 
     def at(self, ref: str) -> Snapshot:
         if ref not in self.refs:
@@ -180,23 +194,8 @@ class Lake:
             table.shown.append(table.snapshot(change.moved[MAIN]))
 
     def expire(self, older_than: int) -> int:
-        """What `expire_snapshots` does: the heads of refs stay, and of branches the ancestors that
-        are young; returns how many snapshots went."""
-        gone = 0
-        for table in self.tables.values():
-            kept = set(table.refs.values())
-            for name, head in table.refs.items():
-                if not is_tag(name):
-                    kept |= {s.id for s in table.line(head) if s.made >= older_than}
-            for snapshot_id in [i for i in table.snapshots if i not in kept]:
-                if table.snapshots[snapshot_id].made < older_than:
-                    del table.snapshots[snapshot_id]
-                    gone += 1
-        return gone
-
-
-def is_tag(ref: str) -> bool:
-    return ref == MARKED_TAG or (ref.startswith("v") and "_" in ref)
+        """`Table.expire` of all tables."""
+        return sum(table.expire(older_than) for table in self.tables.values())
 
 
 class SimulatedState:
@@ -345,6 +344,16 @@ class SimulatedState:
             self._lake.append(self._lake.table(table), branch, written, summary)
 
         self._lake.world.exchange(f"append rows to {branch} of {table}", act)
+
+    def ages(self, table: str, older_than: datetime) -> tuple[int, int]:
+        limit = milliseconds_of(older_than)
+
+        def question(found: Table) -> tuple[int, int]:
+            over = len(found.over(limit))
+            return over, len(found.snapshots) - over
+
+        ages: tuple[int, int] = self._read("ages of", table, question)
+        return ages
 
     def snapshots(self, table: str) -> frozenset[int | None]:
         def question(found: Table) -> list[int | None]:

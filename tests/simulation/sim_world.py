@@ -34,6 +34,11 @@ MOST_TURNS = 40_000
 """A run takes some thousands; one that takes so many goes round in circles."""
 
 
+def milliseconds_of(moment: datetime) -> int:
+    """The world's time at a moment."""
+    return (moment - T0) // timedelta(milliseconds=1)
+
+
 @dataclass(frozen=True)
 class Rates:
     """How often what goes wrong: chances per turn, per call, or per event, as the names say."""

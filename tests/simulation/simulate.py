@@ -114,6 +114,9 @@ class Simulation(Judged):
             rows_per_interval=draw.choice((8, 1000)),
         )
         self.retain_versions = draw.choice((2, 3, 5))
+        self.retain_changes = (
+            timedelta(days=1) if Random(seed).random() < 0.5 else timedelta(seconds=1)
+        )
         self.run_stage = draw.choice((stages.run, stages.run, run_by_steps))
         self.starts = draw.randint(4, 12)
         # Of its own: where nobody scales, a seed gives the history that it would give anyway.
@@ -134,6 +137,7 @@ class Simulation(Judged):
             clock=ProcessClock(world),
             limits=self.limits,
             retain_versions=self.retain_versions,
+            retain_changes=self.retain_changes,
             source_names=tuple(self.topics),
             outboxes={VIEW: OUTBOX},
             variables={},

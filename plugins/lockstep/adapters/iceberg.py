@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.utils.datetime import datetime_to_millis
 
 from lockstep.adapters.iceberg_commits import LeanTransaction, ref_changes
 from lockstep.adapters.iceberg_history import (
@@ -96,6 +98,13 @@ class IcebergState:
                 return frozenset({None})
         kept = frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
         return kept | {None} if any(map(is_root, metadata.snapshots)) else kept
+
+    def ages(self, table: str, older_than: datetime) -> tuple[int, int]:
+        metadata = self._load(table).metadata
+        held = {ref.snapshot_id for ref in metadata.refs.values()}
+        limit = datetime_to_millis(older_than)
+        over = sum(s.timestamp_ms < limit and s.snapshot_id not in held for s in metadata.snapshots)
+        return over, len(metadata.snapshots) - over
 
     def head(self, table: str, branch: str) -> int:
         return self._ref(table, self._load(table).metadata, branch).snapshot_id

@@ -29,6 +29,7 @@ from lockstep.control import codec
 from lockstep.control.job import (
     CompareJob,
     CompareResult,
+    ExpireJob,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -189,6 +190,10 @@ class SubmitEngine:
         snapshots: Mapping[str, int] = self._submit(job, Mapping[str, int], progress)
         return snapshots
 
+    def expire(self, job: ExpireJob, progress: Progress) -> int:
+        deleted: int = self._submit(job, int, progress)
+        return deleted
+
     def interrupt(self, session: str) -> None:
         """Nothing to reach: an attempt under spark-submit records no session, and a driver that is
         left alive is refused at its commit."""
@@ -200,7 +205,7 @@ class SubmitEngine:
 
     def _submit(
         self,
-        job: IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob,
+        job: IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob | ExpireJob,
         kind: Any,
         progress: Progress,
     ) -> Any:

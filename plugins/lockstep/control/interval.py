@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from lockstep.control import opening, steps
@@ -33,6 +33,7 @@ from lockstep.control.job import (
     Placement,
 )
 from lockstep.control.layout.autoscaling import Autoscaling, Load
+from lockstep.control.limits import RETAIN_CHANGES
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -95,8 +96,9 @@ class Parts:
     `source_names` are the project's sources, `reads_time` says that a view changes as time goes on,
     `needs_divisions` that a view's rows depend on which step a record was in,
     `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
-    `reached` is told each point that a stage gets to, `growth` says what topics may grow to, and
-    `autoscaling` when there should be more workers, or fewer.
+    `reached` is told each point that a stage gets to, `growth` says what topics may grow to,
+    `autoscaling` when there should be more workers, or fewer, and `retain_changes` for how long others
+    can follow a table of changes.
     """
 
     pipeline: str
@@ -118,6 +120,7 @@ class Parts:
     needs_divisions: bool = False
     autoscaling: Autoscaling = Autoscaling()  # noqa: RUF009 - frozen
     growth: GrowthRules = field(default_factory=GrowthRules)
+    retain_changes: timedelta = RETAIN_CHANGES
 
 
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ __all__ = [
     "CompareResult",
     "ComparedTable",
     "Difference",
+    "ExpireJob",
     "IntervalJob",
     "IntervalResult",
     "MergeJob",
@@ -232,6 +233,17 @@ class MergeJob:
     catalog: CatalogSettings
     session: str = ""
     traces: Mapping[str, int] = field(hash=False, default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExpireJob:
+    """Expire the snapshots of each table that are older than a time and that no ref holds, and delete
+    the files that only they had. `session` is the newest attempt's."""
+
+    pipeline: str
+    tables: Mapping[str, datetime] = field(hash=False)
+    catalog: CatalogSettings
+    session: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 
 from lockstep.errors import WrongUse
 
-__all__ = ["StepLimits", "count_of_key", "wrong_key"]
+__all__ = ["RETAIN_CHANGES", "StepLimits", "count_of_key", "retained_changes", "wrong_key"]
+
+RETAIN_CHANGES = timedelta(days=1)
 
 _UNIT_MILLISECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -97,6 +100,13 @@ class StepLimits:
             rows_per_interval=rows_per_interval,
             interval_seconds=interval_seconds,
         )
+
+
+def retained_changes(configuration: Mapping[str, str]) -> timedelta:
+    """For how long tables of changes can be read at an earlier snapshot. Raises WrongUse."""
+    key = "lockstep.retain_changes"
+    text = configuration.get(key)
+    return RETAIN_CHANGES if text is None else timedelta(seconds=_seconds(key, str(text)))
 
 
 def _seconds(key: str, text: str) -> float:

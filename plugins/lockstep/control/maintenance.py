@@ -1,9 +1,10 @@
 """Maintenance: what keeps a pipeline small without ever holding up an interval.
 
-Versions beyond those kept are trimmed, branches of dead attempts are swept, and files of the newest
-version's tables are merged. A merge lands by compare and set on that version's row: same version, same
-step, other snapshots. If an interval commits first, only the swap of files is made anew, as these tables
-are append-only and the files that were read are still there.
+Versions beyond those kept are trimmed, branches of dead attempts are swept, files of the newest
+version's tables are merged, and snapshots that nothing holds are expired. A merge lands by compare and
+set on that version's row: same version, same step, other snapshots. If an interval commits first, only
+the swap of files is made anew, as these tables are append-only and the files that were read are still
+there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lockstep.control.changes import (
     Unknown,
 )
 from lockstep.control.compaction import DataFileInfo, files_to_merge
+from lockstep.control.expiry import expire
 from lockstep.control.interval import Parts, record, settle
 from lockstep.control.job import MergeJob, MergeTable
 from lockstep.control.model import AttemptState, PipelineState
@@ -44,7 +46,8 @@ SWAP_WAIT_SECONDS = 3.0
 
 
 def maintain(parts: Parts, progress: Progress) -> Maintained:
-    """Merge files, trim versions, sweep branches; each safe to start twice and to kill anywhere."""
+    """Merge files, trim versions, sweep branches, expire snapshots; each safe to start twice and to kill
+    anywhere."""
     merged = _merge(parts, progress)
     before = parts.store.read(parts.pipeline)
     after = record(parts, TrimVersions(parts.retain_versions))
@@ -77,6 +80,7 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
         "versions trimmed": len(trimmed),
         "branches dropped": len(dead),
         "steps trimmed": max(0, oldest_needed - after.oldest_step),
+        "snapshots expired": expire(parts, after, progress),
     }
     progress(", ".join(f"{count} {kind}" for kind, count in done.items()))
     return Maintained(done)

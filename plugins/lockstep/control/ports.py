@@ -16,6 +16,7 @@ from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import (
     CompareJob,
     CompareResult,
+    ExpireJob,
     IntervalJob,
     IntervalResult,
     MergeJob,
@@ -224,6 +225,10 @@ class State(Protocol):
         stands for its root, where it has that or is not there at all and can be made."""
         ...
 
+    def ages(self, table: str, older_than: datetime) -> tuple[int, int]:
+        """How many snapshots are older than that and held by no ref, and how many there are besides."""
+        ...
+
     def drop_refs(self, table: str, names: Sequence[str]) -> None:
         """Remove branches and tags; those that do not exist are passed over."""
         ...
@@ -301,6 +306,10 @@ class Engine(Protocol):
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         """Append the rows of each table, those of a trace merged, to the job's branch; table → the new
         snapshot."""
+        ...
+
+    def expire(self, job: ExpireJob, progress: Progress) -> int:
+        """Expire snapshots as the job says; how many files were deleted. Twice is harmless."""
         ...
 
     def interrupt(self, session: str) -> None:
