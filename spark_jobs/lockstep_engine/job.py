@@ -27,6 +27,7 @@ from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
 from lockstep_engine.failing_rows import FailingRow, find_failing_row
 from lockstep_engine.failures import SPARK_ERRORS, first_line, is_of_a_row
+from lockstep_engine.python_functions import register_functions
 from lockstep_engine.rebuild import (
     Corrections,
     differences,
@@ -54,6 +55,7 @@ def run_interval(
         project = parse_project(job.files, job.variables)
         circuit = build_circuit(project)
         configure_catalog(spark, job.catalog)
+        register_functions(spark, project.functions)
     attempt = Attempt(spark, job, state, progress, project, circuit, watch)
     # A row that has failed may be read again, from what was there before.
     if FAILED_ROWS_TABLE in job.base_tables:
@@ -79,6 +81,7 @@ def preview_rebuild(
     assert job.rebuilding is not None, "asked for after a change only"
     project = parse_project(job.files, job.variables)
     configure_catalog(spark, job.catalog)
+    register_functions(spark, project.functions)
     circuit, kept = build_circuit(project), list[DataFrame]()
     guarding = Guarding(kept=kept)
     attempt = Attempt(spark, job, state, progress, project, circuit, Stopwatch(), guarding)

@@ -62,6 +62,8 @@ Python. A change of the file that gives the same plan is no change. `df.columns`
 - `spark.sql("SELECT ...")` in a function is a DataFrame, too.
 - `dropDuplicates` of some columns keeps the least row of each group, and `limit` without an order the
   least rows: a view has to give the same rows each time.
+- Python functions of a row's values (`F.udf`, `F.pandas_udf`, `F.arrow_udf`) are recorded with the
+  view, with what they import from the project; for the same values they have to give the same.
 - Hints, `repartition`, `coalesce` and a last `orderBy` change nothing.
 
 This page is made by `GOLDEN_UPDATE=1 pytest tests/frames`.

@@ -25,6 +25,7 @@ from lockstep.adapters.sql_store import SqlStore
 from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_compare import compare, inexact_columns
 from lockstep.adapters.verify_decode import Row, UndecodableError, arrow_type
+from lockstep.adapters.verify_functions import make_functions
 from lockstep.adapters.verify_late import OnTime, refuse_watermark
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.adapters.verify_tables import in_utc, load_table
@@ -108,6 +109,7 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
         logged = all_divisions(state, step, store, IcebergState(wanted))
         divisions = as_recorded(logged, state.positions).divisions
         with duckdb.connect() as connection:
+            make_functions(connection, project.functions)
             loaded = _load_sources(connection, project, divisions, step, catalog, progress)
             bad_records = {source: one.bad_records for source, one in loaded.items()}
             watermarks = {source: one.watermark for source, one in loaded.items()}

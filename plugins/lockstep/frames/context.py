@@ -27,7 +27,8 @@ class Context:
 
     `tables` gives a source or a view by its dotted name, None where there is none, `queries` the
     text of a query in SQL, its variables filled in, and its columns. `lines` are the lines at which
-    DataFrames were made, by plan id.
+    DataFrames were made, by plan id. To `functions` are added the declarations, by name, of the Python
+    functions that the view calls.
     """
 
     where: Position
@@ -38,6 +39,7 @@ class Context:
     queries: Callable[[str, Position], tuple[str, Sequence[str]]] = lambda text, _at: (text, ())
     references: dict[int, Any] = field(default_factory=dict)
     subquery: Callable[[int, Any], str] = lambda _plan_id, _outer: ""
+    functions: dict[str, str] = field(default_factory=dict)
     _taken: list[str] = field(default_factory=list)
     _lines: list[int] = field(default_factory=list)
 

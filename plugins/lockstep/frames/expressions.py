@@ -14,6 +14,7 @@ from typing import Any
 from lockstep.errors import ProjectError
 from lockstep.frames.context import Context
 from lockstep.frames.frame import AmbiguousColumn, Column, Frame, NoColumn, quoted
+from lockstep.frames.functions import python_function
 from lockstep.frames.literals import literal_text, type_text
 from lockstep.frames.marks import MarkedText, mark, without_marks
 from lockstep.frames.operators import NEGATED, OPERATORS, PRIMARY, TEXT, Level, auto_name
@@ -307,10 +308,12 @@ class Expressions:
         return Sql(f"EXISTS ({inner})" if kind == "EXISTS" else f"({inner})")
 
     def _user_function(self, function: Any) -> Sql:
-        raise self.context.refuse(
-            f"the Python function {function.function_name} of a DataFrame",
-            "write it with functions that Spark SQL has: F.expr(...)",
-        )
+        called, shown = python_function(function, self.context)
+        arguments = [self.sql(one) for one in function.arguments]
+        text = f"{called}({', '.join(one.text for one in arguments)})"
+        named = f"{shown}({', '.join(one.name for one in arguments)})"
+        aggregates = any(one.aggregates for one in arguments)
+        return Sql(text, PRIMARY, (named,), aggregates=aggregates)
 
 
 def direction_of(order: Any) -> str:

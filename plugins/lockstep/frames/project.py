@@ -14,6 +14,7 @@ from lockstep.errors import Position, ProjectError
 from lockstep.frames.context import Context, Table
 from lockstep.frames.declared import PythonView, declared_views, plan_of
 from lockstep.frames.frame import Frame, quoted
+from lockstep.frames.functions import own_modules_by_value
 from lockstep.frames.literals import string_text
 from lockstep.frames.marks import MarkedText, without_marks
 from lockstep.frames.session import Places, open_session
@@ -54,6 +55,7 @@ class PythonProject:
         self.places = Places({str(folder / name): name for name in self.python})
         self.client = open_session(spec.configuration, self.places, self._column_names)
         self.declared = declared_views(folder, self.python, self.places)
+        own_modules_by_value(folder)
         statements = [
             statement
             for name, text in files.written
@@ -63,13 +65,18 @@ class PythonProject:
         check_names([*statements, *map(_placeholder, self.declared)])
         self.sources = tuple(one for one in statements if isinstance(one, SourceTable))
         self.frames: dict[str, Frame] = {}
+        self.functions: dict[str, dict[str, str]] = {}
+        """Declarations of the Python functions that a file's views call, by name."""
         self.statements = _Statements(self, statements)
         self.views = Views(self.sources, self.statements, self.qualifiers)
 
     def written(self) -> ProjectFiles:
         made = {name: [_HEADER.format(file=name)] for name in self.python}
+        texts = {view.name.lower(): self.text(view.name.lower()) for view in self.declared}
+        for name, declared in self.functions.items():
+            made[name].extend(declared[function] for function in sorted(declared))
         for view in self.declared:
-            made[view.position.file].append(self.text(view.name.lower()))
+            made[view.position.file].append(texts[view.name.lower()])
         files = [(f"{name}{SQL_SUFFIX}", "\n".join(texts)) for name, texts in made.items()]
         return replace(self.files, files=tuple(sorted([*self.files.written, *files])))
 
@@ -103,6 +110,7 @@ class PythonProject:
             sorted(self.views),
             lines,
             self._query,
+            functions=self.functions.setdefault(view.position.file, {}),
         )
 
     def _column_names(self, relation: Any) -> list[str]:

@@ -158,6 +158,23 @@ class SinkTable:
 
 
 @dataclass(frozen=True)
+class PythonFunction:
+    """CREATE FUNCTION name USING python OPTIONS (...): a deterministic function of a row's values.
+
+    `returns` is a type as Spark's DDL, `kind` Spark's number for how its workers call the function
+    (`pyspark.util.PythonEvalType`), `python` the version that pickled it, as 3.11, and `command` what
+    it pickled, in base64.
+    """
+
+    name: str
+    returns: str
+    kind: int
+    python: str
+    command: str = field(repr=False)
+    position: Position = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Project:
     """A project, parsed and checked; names are unique over sources, views and sinks."""
 
@@ -168,6 +185,7 @@ class Project:
     sources: tuple[SourceTable, ...]
     views: tuple[View, ...]
     sinks: tuple[SinkTable, ...]
+    functions: tuple[PythonFunction, ...] = ()
 
     @property
     def keeps_failed_rows(self) -> bool:

@@ -22,7 +22,7 @@ from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.syntax import parse_spark
 
-__all__ = ["DuckDbView", "duckdb_statements", "to_duckdb"]
+__all__ = ["DuckDbView", "duckdb_statements", "duckdb_type", "to_duckdb"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class DuckDbView:
         """CREATE VIEW, to be executed after those of the views before it."""
         names = ", ".join(_quoted(column) for column in self.columns)
         return f"CREATE VIEW {_quoted(self.name)} ({names}) AS {self.sql}"
+
+
+def duckdb_type(ddl: str) -> str:
+    """A type of Spark's DDL in DuckDB's words."""
+    return str(exp.DataType.build(ddl, dialect="spark").sql(dialect="duckdb"))
 
 
 def duckdb_statements(

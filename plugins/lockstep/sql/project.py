@@ -14,6 +14,7 @@ from lockstep.sql.circuit import (
     PYTHON_SUFFIX,
     Project,
     ProjectFiles,
+    PythonFunction,
     SinkTable,
     SourceTable,
     View,
@@ -89,6 +90,7 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
         sources=sources,
         views=tuple(views.view(one.name.lower()) for one in views.statements.values()),
         sinks=tuple(one for one in statements if isinstance(one, SinkTable)),
+        functions=_functions(statements),
     )
     for sink in project.sinks:
         _check_sink(sink, project.views)
@@ -103,6 +105,12 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
             found=", ".join(view.name for view in project.views) or "no views",
         )
     return project
+
+
+def _functions(statements: list[Statement]) -> tuple[PythonFunction, ...]:
+    """Those of several files that are named alike are the same: a name says what its function does."""
+    named = {one.name: one for one in statements if isinstance(one, PythonFunction)}
+    return tuple(named[name] for name in sorted(named))
 
 
 def _check_made(files: ProjectFiles) -> None:
@@ -126,6 +134,7 @@ def qualifiers_of(spec: Spec) -> tuple[str, ...]:
 def check_names(statements: list[Statement]) -> None:
     """Names are unique over sources, views and sinks, and over the tables that views become."""
     seen: dict[str, Statement] = {}
+    statements = [one for one in statements if not isinstance(one, PythonFunction)]
     for statement in statements:
         known = seen.setdefault(statement.name.lower(), statement)
         if known is not statement:
@@ -158,6 +167,8 @@ def check_names(statements: list[Statement]) -> None:
 
 def _kind(statement: Statement) -> str:
     match statement:
+        case PythonFunction():
+            return "the function"
         case SourceTable():
             return "the source"
         case SinkTable():

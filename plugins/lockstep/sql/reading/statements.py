@@ -13,7 +13,13 @@ from typing import Any
 from sqlglot.tokens import Token, TokenType
 
 from lockstep.errors import NotSupported, Position, ProjectError
-from lockstep.sql.circuit import SinkTable, SourceColumn, SourceTable
+from lockstep.sql.circuit import (
+    MADE_SUFFIX,
+    PythonFunction,
+    SinkTable,
+    SourceColumn,
+    SourceTable,
+)
 from lockstep.sql.reading.column_types import (
     SIMPLE_TYPES,
     NotReadableError,
@@ -49,7 +55,7 @@ class ViewStatement:
     audit: bool = False
 
 
-Statement = SourceTable | SinkTable | ViewStatement
+Statement = SourceTable | SinkTable | ViewStatement | PythonFunction
 
 
 def refuse_underscore(name: str, owner: str, position: Position, next_step: str) -> None:
@@ -169,6 +175,8 @@ class _Reader:
             return replace(self._view(position, published=True), audit=True)
         if not temporary and self._accept("SINK"):
             return self._sink(position)
+        if position.file.endswith(MADE_SUFFIX) and self._accept("FUNCTION"):
+            return self._function(position)
         words = " ".join(filter(None, ("CREATE", self._peek(), self._peek(1))))
         raise NotSupported(
             f"{words} is not supported",
@@ -378,6 +386,17 @@ class _Reader:
         options = self._options(name)
         self._end(name)
         return SinkTable(name, view, provider, options, position)
+
+    def _function(self, position: Position) -> PythonFunction:
+        """Nobody writes these: they stand in what is made from Python files."""
+        name = self._object_name("a function")
+        self._provider(name, ("python",))
+        options = self._options(name)
+        self._end(name)
+        returns, kind, python, command = map(
+            options.__getitem__, ("returns", "kind", "python", "command")
+        )
+        return PythonFunction(name, returns, int(kind), python, command, position)
 
     def _end(self, name: str) -> None:
         if self.at < len(self.tokens):
