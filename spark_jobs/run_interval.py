@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pyspark.sql import SparkSession
 
@@ -38,10 +38,7 @@ from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
 Job = IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob | ExpireJob
-KINDS: dict[str, type[Job]] = {
-    kind.__name__: kind
-    for kind in (IntervalJob, PreviewJob, PublishJob, CompareJob, MergeJob, ExpireJob)
-}
+KINDS: dict[str, type[Job]] = {kind.__name__: kind for kind in get_args(Job)}
 
 
 def main(arguments: list[str] | None = None) -> int:

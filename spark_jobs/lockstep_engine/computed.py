@@ -12,12 +12,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from lockstep_engine.told import is_of_connect
+
 __all__ = ["computed"]
 
 
 def computed(delta: DataFrame) -> DataFrame:
     """The same rows, held by the server until nobody refers to them."""
-    if not type(delta).__module__.startswith("pyspark.sql.connect"):
+    if not is_of_connect(delta):
         return delta.localCheckpoint(eager=True)
     # Not above: the package asks for grpc, which a classic session does without.
     from pyspark.sql.connect import proto

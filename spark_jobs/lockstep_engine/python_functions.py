@@ -6,7 +6,6 @@ to run the same minor version of Python, unpickle them.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,17 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
 from lockstep.sql.circuit import PythonFunction
+from lockstep_engine.told import is_of_connect
 
 __all__ = ["register_functions"]
 
 
 def register_functions(spark: SparkSession, functions: Iterable[PythonFunction]) -> None:
     """Temporary functions of the session; again is harmless."""
-    register = (
-        _register_by_connect
-        if type(spark).__module__.startswith("pyspark.sql.connect")
-        else _register_in_driver
-    )
+    register = _register_by_connect if is_of_connect(spark) else _register_in_driver
     for function in functions:
         register(spark, function)
 
@@ -43,7 +39,7 @@ def _register_by_connect(spark: Any, function: PythonFunction) -> None:
         pyspark_types_to_proto_types(DataType.fromDDL(function.returns))
     )
     declared.python_udf.eval_type = function.kind
-    declared.python_udf.command = base64.b64decode(function.command)
+    declared.python_udf.command = function.pickled
     declared.python_udf.python_ver = function.python
     spark.client.execute_command(command)
 
@@ -56,7 +52,7 @@ def _register_in_driver(spark: Any, function: PythonFunction) -> None:
     _, broadcasts, environment, includes = _prepare_for_python_RDD(context, None)
     jvm = context._jvm
     command = jvm.SimplePythonFunction(
-        bytearray(base64.b64decode(function.command)),
+        bytearray(function.pickled),
         environment,
         includes,
         context.pythonExec,

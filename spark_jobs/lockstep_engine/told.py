@@ -1,12 +1,17 @@
-"""What the driver is told of a frame: few rows, or what an action counted in passing."""
+"""What the driver is told of a frame: few rows, what an action counted in passing, whose it is."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["counted_in_passing", "few_rows"]
+__all__ = ["counted_in_passing", "few_rows", "is_of_connect"]
+
+
+def is_of_connect(one: DataFrame | SparkSession) -> bool:
+    """Whether a session, or a frame of it, is a Connect client's; else this process is the driver."""
+    return type(one).__module__.startswith("pyspark.sql.connect")
 
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:

@@ -60,10 +60,7 @@ def test_a_name_says_what_its_function_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", VIEWS)
 def test_sql_and_verification_give_what_the_frame_gives(spark: SparkSession, name: str) -> None:
     _, project = made()
-    random = Random(7)
-    rows = {table: rows_of(table, random) for table in TYPES}
-    for table, schema in TYPES.items():
-        spark.createDataFrame(rows[table], schema).createOrReplaceTempView(table)
+    spark.createDataFrame(rows_of("t", Random(7)), TYPES["t"]).createOrReplaceTempView("t")
     frames = python_functions(FOLDER / "transformations" / "views.py", spark)
     register_functions(spark, project.functions)
     [view] = [one for one in project.views if one.name == name]
@@ -73,8 +70,7 @@ def test_sql_and_verification_give_what_the_frame_gives(spark: SparkSession, nam
     assert bag(found.collect()) == bag(expected.collect())
 
     with duckdb.connect() as connection:
-        for table in TYPES:
-            connection.register(table, spark.table(table).toArrow())
+        connection.register("t", spark.table("t").toArrow())
         make_functions(connection, project.functions)
         for one in duckdb_statements(project):
             connection.execute(one.statement)

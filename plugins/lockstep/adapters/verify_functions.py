@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from lockstep.sql.duckdb_text import duckdb_type
 
 __all__ = ["make_functions"]
 
-_ROWS, _PANDAS, _PANDAS_BATCHES, _ARROW, _ARROW_BATCHES = ({100, 101}, {200}, {204}, {250}, {251})
+_BY_ROW, _OF_ARROW, _OF_BATCHES = {100, 101}, {250, 251}, {204, 251}
 """Kinds of `pyspark.util.PythonEvalType`: how Spark's workers call a function."""
 
 
@@ -35,7 +34,7 @@ def make_functions(
                 found=f"Python {function.python}",
                 next_step=f"deploy and verify with the same Python, or verify with {function.python}",
             )
-        called, _ = pickle.loads(base64.b64decode(function.command))
+        called, _ = pickle.loads(function.pickled)
         connection.create_function(
             function.name,
             _of_a_row(called, function.kind),
@@ -46,11 +45,11 @@ def make_functions(
 
 def _of_a_row(called: Callable[..., Any], kind: int) -> Callable[..., Any]:
     """The function on the values of one row, as DuckDB calls it."""
-    if kind in _ROWS:
+    if kind in _BY_ROW:
         return called
 
     def batch(values: Sequence[Any]) -> tuple[Any, ...]:
-        if kind in _ARROW | _ARROW_BATCHES:
+        if kind in _OF_ARROW:
             return tuple(pa.array([value]) for value in values)
         import pandas as pd
 
@@ -58,7 +57,7 @@ def _of_a_row(called: Callable[..., Any], kind: int) -> Callable[..., Any]:
 
     def of_batch(*values: Any) -> Any:
         columns = batch(values)
-        if kind in _PANDAS_BATCHES | _ARROW_BATCHES:
+        if kind in _OF_BATCHES:
             [result] = called(iter([columns[0] if len(columns) == 1 else columns]))
         else:
             result = called(*columns)

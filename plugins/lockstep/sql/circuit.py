@@ -6,6 +6,7 @@ are one operator. Operators stand in the order in which they can be evaluated: i
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -172,6 +173,11 @@ class PythonFunction:
     python: str
     command: str = field(repr=False)
     position: Position = field(compare=False)
+
+    @property
+    def pickled(self) -> bytes:
+        """What the command says."""
+        return base64.b64decode(self.command)
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,8 @@ def _joined(
             joined = few.join(more, F.expr(" AND ".join(on)), "inner")
         else:
             joined = _filtered(few.crossJoin(more), hop)
-            joined = joined.where(" AND ".join(["true", *when.get(hop.input, ())]))
+            for condition in when.get(hop.input, ()):
+                joined = joined.where(condition)
     return joined
 
 

@@ -23,6 +23,7 @@ from lockstep_engine.deltas import (
     UNTIL,
     WEIGHT,
     columns_of,
+    merge_steps,
     only_keys,
     periods,
     quoted,
@@ -53,11 +54,7 @@ def rows_at_positions(
         held = only_keys(state, keys, delta, context)
         events = events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
     numbered = _numbered(events, keys)
-    netted = (
-        numbered.groupBy(*columns_of([*columns, _PLACE, _LAST]))
-        .agg(F.sum(WEIGHT).alias(WEIGHT))
-        .where(f"{WEIGHT} <> 0")
-    )
+    netted = merge_steps(numbered, [*columns, _PLACE, _LAST])
     places = F.expr(f"sequence({_PLACE}, coalesce({UNTIL}, {_LAST} + 1) - 1)")
     there = periods(netted, [*columns, _LAST], _PLACE).select(
         *columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE)
