@@ -15,20 +15,19 @@ case "${1:-}" in
     ;;
   connect)
     text=$(python -c '
-from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER
+from lockstep.adapters.embedded.connect import JAVA_OPTIONS, PROGRAM, SERVER
 for setting in {**SERVER, "spark.driver.extraJavaOptions": JAVA_OPTIONS}.items():
     print("--conf", "=".join(setting), sep="\n")
+print(PROGRAM)
 ')
     mapfile -t settings <<<"$text"
     exec "$SPARK_HOME/bin/spark-submit" \
-      --class org.apache.spark.sql.connect.service.SparkConnectServer --name lockstep \
-      --master "$SPARK_MASTER" --driver-memory "${SPARK_DRIVER_MEMORY:-4g}" --jars "$jars" \
+      --name lockstep --master "$SPARK_MASTER" --driver-memory "${SPARK_DRIVER_MEMORY:-4g}" --jars "$jars" \
       --conf spark.driver.host="$host" \
       --conf spark.connect.grpc.binding.address=0.0.0.0 \
       --conf spark.connect.grpc.binding.port=15002 \
-      "${settings[@]}" \
       --conf spark.sql.shuffle.partitions="${SPARK_SHUFFLE_PARTITIONS:-4}" \
-      spark-internal
+      "${settings[@]}"
     ;;
   *)
     echo "usage: lockstep-spark master | worker | connect" >&2

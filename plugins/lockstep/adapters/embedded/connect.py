@@ -20,6 +20,7 @@ from lockstep.errors import WrongUse
 __all__ = [
     "ENGINE",
     "JAVA_OPTIONS",
+    "PROGRAM",
     "SERVER",
     "STOP_SECONDS",
     "ConnectOptions",
@@ -30,6 +31,7 @@ __all__ = [
 
 NAME = "the Spark Connect server"
 LOG_CONFIGURATION = Path(__file__).with_name("connect_log4j2.properties")
+PROGRAM = Path(__file__).with_name("connect_server.py")
 READY_SECONDS = 120
 STOP_SECONDS = 20
 ANSWER_SECONDS = 5
@@ -177,12 +179,11 @@ def _command(
     }
     return [
         str(spark_home / "bin" / "spark-submit"),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *("--name", "lockstep", "--master", options.master),
         *("--driver-memory", options.driver_memory),
         *("--jars", ",".join(str(jar) for jar in jars)),
         *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
-        "spark-internal",
+        str(PROGRAM),
     ]
 
 
