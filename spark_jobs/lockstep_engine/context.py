@@ -26,8 +26,8 @@ LARGE_STATE = 1_000_000
 to compile a filter that is another one in each interval."""
 
 
-MANY_STEPS = 16
-"""Up to so many steps the pairs of changes that a join's inputs take back are few."""
+MANY_STEPS = 4
+"""With fewer steps the pairs of a key's changes, where both inputs of a join take rows back, are few."""
 
 DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 """Where no layout names workers: as many tasks as the smallest machine works on at a time."""
@@ -79,7 +79,7 @@ class Context:
     remembers column types by node, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
     from which state is read only where the change can touch it, `many_steps` of steps from which a join
-    takes changes for what they come to. `guarding` is there where rows are
+    takes changes for what they come to, in a large interval. `guarding` is there where rows are
     taken out for which an expression fails, which otherwise end the job.
     """
 
@@ -104,6 +104,12 @@ class Context:
     def partitions(self) -> int:
         """The shuffle partitions wanted: one a worker, some where a delta is large."""
         return self.placement.workers * (1 if self.is_small else _PARTS)
+
+    @property
+    def has_many_steps(self) -> bool:
+        """True where all pairs of a key's changes are more work than to net them first. In a small
+        interval a stage costs more than its rows."""
+        return len(self.times) >= self.many_steps * (4 if self.is_small else 1)
 
     @property
     def is_small(self) -> bool:

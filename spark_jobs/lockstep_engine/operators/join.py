@@ -77,7 +77,8 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
         ways = routes(node, list(changes))
     else:
         # What is large is joined as people wrote it, which is what Spark would do.
-        ways = Routes(dict.fromkeys(changes, path(node, 0)), ())
+        # Rows for a while are met from the change on, which says of each of them whether it is there.
+        ways = Routes({n: path(node, n if valid else 0) for n in changes}, ())
     terms = []
     for place, hops in ways.meetings.items():
         others = valid or {n: delta for n, delta in changes.items() if n < place}
@@ -101,7 +102,7 @@ def _valid(
     """The changes of each input as rows with `_until bigint`: what they come to from `_step` on until
     before that step, null where it stays. Nothing where pairs of changes are few enough."""
     retracts = [n for n in changes if may_retract(node.inputs[n])]
-    if len(context.times) < context.many_steps or len(retracts) < 2:
+    if not context.has_many_steps or len(retracts) < 2:
         return {}
     return {
         n: periods(consolidate(delta, node.inputs[n].columns), node.inputs[n].columns)
