@@ -15,10 +15,10 @@ case "${1:-}" in
     ;;
   connect)
     text=$(python -c '
-from lockstep.adapters.embedded.connect import JAVA_OPTIONS, PROGRAM, SERVER
+from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER, program
 for setting in {**SERVER, "spark.driver.extraJavaOptions": JAVA_OPTIONS}.items():
     print("--conf", "=".join(setting), sep="\n")
-print(PROGRAM)
+print(program())
 ')
     mapfile -t settings <<<"$text"
     exec "$SPARK_HOME/bin/spark-submit" \

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 __all__ = ["counted_in_passing", "few_rows", "is_of_connect"]

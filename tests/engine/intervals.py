@@ -166,6 +166,13 @@ class Runner:
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
 
+    def remembered(self, table: str) -> ZSet:
+        """What the rows of a trace come to, without their weights."""
+        rows = (row for piece in self._pieces.get(table, ()) for row in piece.to_pylist())
+        return ZSet(
+            (tuple(row.values()), weight) for row in rows for weight in [row.pop("_weight")]
+        )
+
     def _context(
         self, interval: Interval, records: int, is_first: bool, placement: Placement
     ) -> Context:

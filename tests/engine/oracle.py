@@ -184,15 +184,17 @@ class Oracle:
         return self._meanings[call.expression.text]({"rows": _copies(node, group)})
 
     def _window(self, node: Window, rows: ZSet) -> ZSet:
-        """Each call's meaning is given the rows of the partition and the row itself."""
+        """Each call's meaning is given the rows of the partition and the row itself; of one that ranks
+        rows the first may be wanted."""
         places = [node.input.columns.index(key) for key in node.partition]
         result = []
         for group in rows.group(lambda row: tuple(row[place] for place in places)).values():
             copies = _copies(node.input, group)
             for row, weight in group:
                 here = {"rows": copies, "row": _named(node.input, row)}
-                values = (self._meanings[f"{c.function.text} {c.over}"](here) for c in node.calls)
-                result.append(((*row, *values), weight))
+                values = [self._meanings[f"{c.function.text} {c.over}"](here) for c in node.calls]
+                if node.first is None or values[0] <= node.first:
+                    result.append(((*row, *values), weight))
         return ZSet(result)
 
 

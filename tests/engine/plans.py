@@ -413,7 +413,11 @@ class PlanMaker:
             name = self._fresh("o")
             calls.append(self._window_call(name, ordered, summed, key))
             kinds[name] = "int" if calls[-1].function.text == "rank()" else "long"
-        return Relation(Window(below.node, tuple(partition), tuple(calls)), kinds, below.case)
+        can_stop = len(calls) == 1 and calls[0].is_rank
+        first = self._random.choice([None, 1, 2, 3]) if can_stop else None
+        return Relation(
+            Window(below.node, tuple(partition), tuple(calls), first), kinds, below.case
+        )
 
     def _window_call(self, name: str, ordered: str, summed: str, key: SortKey) -> WindowCall:
         sign = -1 if key.descending else 1

@@ -123,7 +123,8 @@ def outline(node: Node, depth: int = 0) -> str:
             text = f"weigh by {node.weight.text}"
         case Window():
             calls = (f"{c.name} = {c.function.text} ({c.over})" for c in node.calls)
-            text = f"window [{', '.join(node.partition)}] [{', '.join(calls)}]"
+            first = "" if node.first is None else f" first {node.first}"
+            text = f"window [{', '.join(node.partition)}] [{', '.join(calls)}]{first}"
         case Aggregate():
             calls = (f"{c.name} = {c.text}" for c in node.aggregates)
             text = f"aggregate [{', '.join(node.keys)}] [{', '.join(calls)}]"

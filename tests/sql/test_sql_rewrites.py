@@ -65,6 +65,8 @@ MIXED = "`a` > 1 AND `d` > 1 AND `b` > `d`"
 LEFT = Join(T, U, ("a",), ("x",), kind=JoinKind.LEFT)
 COUNT = AggregateCall("n", AggregateFunction.COUNT, None)
 FIRST = WindowCall("r", Expression("row_number()"), (SortKey(Expression("`b`", ("b",))),))
+RANKED = Window(T, ("a",), (FIRST,))
+COUNTED = WindowCall("r", Expression("count(*)"), FIRST.order)
 
 RULES: dict[str, tuple[Node, ...]] = {
     "split_filters": (
@@ -92,6 +94,16 @@ RULES: dict[str, tuple[Node, ...]] = {
     "filter_below_window": (
         where(Window(T, ("a",), (FIRST,)), "`a` > 1", "a"),
         where(Window(T, ("a",), (FIRST,)), "`b` > 1", "b"),
+    ),
+    "limit_ranks": (
+        where(RANKED, "`a` > 1 AND `r` <= 3 AND 2 >= `r`", "a", "r"),
+        where(RANKED, "`r` = 1", "r"),
+        where(RANKED, "`r` BETWEEN 2 AND 4", "r"),
+        where(RANKED, "`r` < 1", "r"),
+        where(RANKED, "`r` <= `a`", "r", "a"),
+        where(RANKED, "`r` > 3", "r"),
+        where(Window(T, ("a",), (FIRST, replace(FIRST, name="s"))), "`r` <= 3", "r"),
+        where(Window(T, ("a",), (COUNTED,)), "`r` <= 3", "r"),
     ),
     "filter_below_aggregate": (
         where(Aggregate(T, ("a",), (COUNT,)), "`a` > 1", "a"),

@@ -9,7 +9,6 @@ failures into one. The driver runs in client mode, next to the caller: both read
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstep import errors
-from lockstep.adapters.embedded.connect import ENGINE
+from lockstep.adapters.embedded.connect import ENGINE, package_folder
 from lockstep.adapters.pods import placed_template
 from lockstep.adapters.settings import Settings
 from lockstep.control import codec
@@ -89,7 +88,7 @@ def submit_arguments(
 ) -> SubmitArguments:
     """The arguments for one job, whoever launches it; with a placement it asks for an executor on each
     host, with a core for each worker. Raises WrongUse where Spark is missing."""
-    spark_home = _package("pyspark")
+    spark_home = package_folder("pyspark")
     here = str(Path(sys.executable).parent)
     return SubmitArguments(
         application=str(_application()),
@@ -259,21 +258,9 @@ def _locked_jars() -> Sequence[str]:
     return [str(path) for path in jar_paths("spark")]
 
 
-def _package(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise WrongUse(
-            f"the Python package {name} is not installed beside Lockstep",
-            expected="the packages of Lockstep's requirements.txt",
-            found=f"no {name} for {sys.executable}",
-            next_step="install the requirements into this environment",
-        )
-    return Path(spec.origin).parent
-
-
 def _application() -> Path:
     """run_interval.py: beside the engine's package in a checkout, inside it in a wheel."""
-    engine = _package("lockstep_engine")
+    engine = package_folder("lockstep_engine")
     for folder in (engine.parent, engine):
         if (folder / "run_interval.py").is_file():
             return folder / "run_interval.py"

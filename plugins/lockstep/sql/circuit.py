@@ -220,11 +220,13 @@ class TraceKind(Enum):
     """What the rows of a trace are.
 
     ROWS          the integral of an input: its columns and `_weight`
+    FIRST         of that, the rows that the operator's rank puts first, where rows stay
     ACCUMULATORS  per key, sums (or min/max on append-only input) that merge over rows
     VALUES        per key, the distinct values of one argument, with `_weight`
     """
 
     ROWS = "rows"
+    FIRST = "first rows"
     ACCUMULATORS = "accumulators"
     VALUES = "values"
 
@@ -263,12 +265,13 @@ class TraceSpec:
 class Operator:
     """One node of the circuit: `node.inputs` are stood for by the refs in `inputs`.
 
-    `append_only`: its output never has a negative weight. `uses`: how many operators and outboxes
-    read its output, so that the engine knows what is worth keeping. `rows`, where the operator looks
-    up rows of its inputs that were there before an interval: by input their trace, which is among
-    `traces`, or None where followed tables have them, at the snapshots that the interval starts from.
-    `body`: the step of a Recursive as operators of their own, which refer to one another. `digest`
-    names what it computes from which sources, the same in every process and release.
+    `append_only`: its output never has a negative weight; `inputs_stay`: nor has any of its inputs.
+    `uses`: how many operators and outboxes read its output, so that the engine knows what is worth
+    keeping. `rows`, where the operator looks up rows of its inputs that were there before an interval:
+    by input their trace, which is among `traces`, or None where followed tables have them, at the
+    snapshots that the interval starts from. `body`: the step of a Recursive as operators of their own,
+    which refer to one another. `digest` names what it computes from which sources, the same in every
+    process and release.
     """
 
     ref: int
@@ -276,6 +279,7 @@ class Operator:
     inputs: tuple[int, ...]
     traces: tuple[TraceSpec, ...]
     append_only: bool
+    inputs_stay: bool
     cost: Cost
     uses: int
     rows: tuple[TraceSpec | None, ...] = ()

@@ -319,7 +319,8 @@ def _rows(node: Values) -> str:
 
 def _window(node: Window) -> str:
     by = f"by {', '.join(node.partition)}" if node.partition else "over all rows"
-    return f"{by}: {', '.join(map(_window_call, node.calls))}"
+    limit = f", as far as {node.first}" if node.first is not None else ""
+    return f"{by}: {', '.join(map(_window_call, node.calls))}{limit}"
 
 
 def _window_call(call: WindowCall) -> str:

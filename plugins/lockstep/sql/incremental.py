@@ -148,7 +148,8 @@ class _Builder:
                 inputs=self.inputs[ref],
                 traces=self.traces(ref) or _traces(bodies[ref]),
                 append_only=self.append_only[ref],
-                cost=_cost(node),
+                inputs_stay=all(self.append_only[below] for below in self.inputs[ref]),
+                cost=Cost.CHANGE if self._keeps_first(ref) else _cost(node),
                 uses=uses[ref],
                 rows=self.rows(ref),
                 body=bodies[ref],
@@ -231,9 +232,22 @@ class _Builder:
                 read = dict.fromkeys(name for call in node.collected for name in call.references)
                 return (self._rows(inputs[0], node.keys, tuple(read)),)
             case Window():
-                return (self._rows(inputs[0], node.partition),)
+                if not self._keeps_first(ref):
+                    return (self._rows(inputs[0], node.partition),)
+                ranks = [[call.function.text.lower(), call.over, node.first] for call in node.calls]
+                rest = _rest(node.input.columns, node.partition)
+                return (self._trace(inputs[0], TraceKind.FIRST, node.partition, rest, ranks),)
             case _:
                 return ()
+
+    def _keeps_first(self, ref: int) -> bool:
+        """Whether a window remembers the first rows only: of rows that stay the others are never
+        asked for again. Tables have all of them anyway."""
+        node = self.nodes[ref]
+        if not isinstance(node, Window) or node.first is None:
+            return False
+        [below] = self.inputs[ref]
+        return self.append_only[below] and not self._in_tables[below]
 
     def _rows(
         self, of: int, key: tuple[str, ...], columns: tuple[str, ...] | None = None
@@ -371,7 +385,8 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             text = [list(node.keys), calls, *([texts] if texts else [])]
         case Window():
             calls = [[c.name, c.function.text, c.over] for c in node.calls]
-            text = [list(node.partition), calls]
+            limit: list[Any] = [] if node.first is None else [[node.first]]
+            text = [list(node.partition), calls, *limit]
         case Watermark():
             text = [node.column, str(node.delay)]
         case Upsert():

@@ -153,7 +153,9 @@ def _remembered(
     for operator in circuit.operators:
         for below, trace in zip(operator.inputs, operator.rows, strict=False):
             columns = by_ref[below].node.columns
-            if trace is not None and trace.table in held and set(trace.row) == set(columns):
+            if trace is None or trace.kind is not TraceKind.ROWS or trace.table not in held:
+                continue
+            if set(trace.row) == set(columns):
                 yield by_ref[below].digest, (trace.table, columns)
         if isinstance(operator.node, Upsert):
             [trace] = (t for t in operator.traces if t.kind is TraceKind.ROWS)

@@ -90,7 +90,8 @@ def aggregate(
         parts.append(extremes_per_step(extremes, key_fields, delta, state.traces, context))
         levels.extend(name for one in extremes for name in one.names)
     if node.collected:
-        parts.append(collected_per_step(node, delta, state.input(0), context))
+        stay = operator.inputs_stay
+        parts.append(collected_per_step(node, delta, state.input(0), context, stay))
         levels.extend(map(collected_name, node.collected))
     for rows in operator.rows:
         if rows is not None:

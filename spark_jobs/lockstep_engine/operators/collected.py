@@ -15,21 +15,22 @@ from lockstep.sql.plans.nodes import Aggregate
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of
 from lockstep_engine.operators.accumulators import collected_name
-from lockstep_engine.operators.partitions import AT, in_order, rows_at_positions
+from lockstep_engine.operators.partitions import AT, events_of, in_order, rows_at_positions
 
 __all__ = ["collected_per_step"]
 
 
 def collected_per_step(
-    node: Aggregate, delta: DataFrame, before: DataFrame | None, context: Context
+    node: Aggregate, delta: DataFrame, before: DataFrame | None, context: Context, stay: bool
 ) -> DataFrame:
     """Keys, `_step`, and each call's value after it: a row per key and step in the delta at which the
-    group has rows, and one for the step before the first."""
+    group has rows, and one for the step before the first. With `stay` no row is taken back."""
     keys = node.keys
     read = [name for call in node.collected for name in call.references]
     columns = tuple(dict.fromkeys((*keys, *read)))
     changes = delta.select(*columns_of([*columns, WEIGHT, STEP]))
-    rows = rows_at_positions(changes, before, keys, columns, context)
+    events = events_of(changes, before, keys, columns, context)
+    rows = rows_at_positions(events, keys, columns, context, stay)
     ordered = in_order(rows, keys, columns_of(columns), context)
     values = [F.expr(call.text).alias(collected_name(call)) for call in node.collected]
     return ordered.groupBy(*columns_of([*keys, AT])).agg(*values).withColumnRenamed(AT, STEP)

@@ -30,7 +30,7 @@ from lockstep_engine.deltas import (
     step_before,
 )
 
-__all__ = ["AT", "UNTIL", "in_order", "rows_at_positions"]
+__all__ = ["AT", "UNTIL", "events_of", "in_order", "rows_at_positions"]
 
 AT = "_at"
 """The position's step; `_until` is the next position's of the same key, null at the last."""
@@ -38,27 +38,38 @@ AT = "_at"
 _PLACE, _LAST = "_place", "_last"
 
 
-def rows_at_positions(
+def events_of(
     delta: DataFrame,
     state: DataFrame | None,
     keys: Sequence[str],
     columns: Sequence[str],
     context: Context,
 ) -> DataFrame:
-    """`columns` (the keys among them), `_at`, `_until`, a row for each copy that is there.
-
-    `state` has the same columns and `_weight`, or is None where there is none; rows may cancel.
-    """
+    """`columns` (the keys among them), `_weight`, `_step`: the change, and of the keys in it what was
+    there before. `state` has the same columns and `_weight`, or is None where there is none; rows may
+    cancel."""
     events = delta.select(*columns_of([*columns, WEIGHT, STEP]))
-    if state is not None:
-        held = only_keys(state, keys, delta, context)
-        events = events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
+    if state is None:
+        return events
+    held = only_keys(state, keys, delta, context)
+    return events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
+
+
+def rows_at_positions(
+    events: DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    context: Context,
+    stay: bool = False,
+) -> DataFrame:
+    """`columns`, `_at`, `_until`, a row for each copy that is there. With `stay` no event takes back."""
     numbered = _numbered(events, keys)
-    netted = merge_steps(numbered, [*columns, _PLACE, _LAST])
+    there = numbered.withColumn(UNTIL, F.lit(None).cast("int"))
+    if not stay:
+        netted = merge_steps(numbered, [*columns, _PLACE, _LAST])
+        there = periods(netted, [*columns, _LAST], _PLACE)
     places = F.expr(f"sequence({_PLACE}, coalesce({UNTIL}, {_LAST} + 1) - 1)")
-    there = periods(netted, [*columns, _LAST], _PLACE).select(
-        *columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE)
-    )
+    there = there.select(*columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE))
     renamed = {key: f"_key_{number}" for number, key in enumerate(keys)}
     steps = _steps(numbered, keys).withColumnsRenamed({**renamed, _PLACE: "_of"})
     if context.is_small:

@@ -4,6 +4,9 @@ Law: with P the partitions that the delta touches, the output changes in P only,
 the functions give after each step less what they gave after the one before. A row whose values stay
 cancels. Ties in a call's order are broken by all columns, else the same rows could give another
 number in another interval, and what is taken back would not be what was given.
+
+Where only the first rows are asked for, and rows stay, what is behind them stays behind: the trace has
+no more than the first rows, and of a step's others none is looked at again.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 
-from lockstep.sql.circuit import Operator
+from lockstep.sql.circuit import Operator, TraceKind
 from lockstep.sql.plans.nodes import Expression, SortKey, Window, WindowCall
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
@@ -26,7 +30,13 @@ from lockstep_engine.deltas import (
     quoted,
 )
 from lockstep_engine.operators.evaluated import Evaluation, State
-from lockstep_engine.operators.partitions import AT, UNTIL, in_order, rows_at_positions
+from lockstep_engine.operators.partitions import (
+    AT,
+    UNTIL,
+    events_of,
+    in_order,
+    rows_at_positions,
+)
 
 __all__ = ["window"]
 
@@ -36,7 +46,10 @@ def window(
 ) -> Evaluation:
     """The change of the rows with their values, consolidated, and the input for the trace."""
     columns = node.input.columns
-    rows = rows_at_positions(delta, state.input(0), node.partition, columns, context)
+    events = events_of(delta, state.input(0), node.partition, columns, context)
+    if node.first is not None and operator.inputs_stay:
+        events = _first_of_each_step(events, node, node.first)
+    rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
     pending, order = list(node.calls), None
     while pending:
         if pending[0].order != order:
@@ -46,6 +59,8 @@ def window(
         ready = [c for c in pending if c.order == order and unknown.isdisjoint(c.references)]
         rows = rows.select("*", *(_value(call, node) for call in ready))
         pending = [call for call in pending if call not in ready]
+    if node.first is not None:
+        rows = rows.where(F.col(node.calls[0].name) <= node.first)
     changes = rows.select(
         *columns_of(node.columns),
         F.expr(
@@ -56,8 +71,23 @@ def window(
             f"struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) END)"
         ),
     )
-    appends = {trace.table: merge_steps(delta, trace.row) for trace in operator.traces}
-    return Evaluation(consolidate(changes, node.columns), appends)
+    changes = consolidate(changes, node.columns)
+    appends = {
+        trace.table: merge_steps(delta if trace.kind is TraceKind.ROWS else changes, trace.row)
+        for trace in operator.traces
+    }
+    return Evaluation(changes, appends)
+
+
+def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFrame:
+    """Without rows that others of the same step leave behind, which no step gives, as rows stay. What
+    is there several times counts once: too many may be left, and never too few."""
+    [call] = node.calls
+    rows = _with_order(events, call.order)
+    ties = columns_of(node.input.columns) if "row_number" in call.function.text.lower() else []
+    within = Rows.partitionBy(*columns_of([*node.partition, STEP]))
+    rank = F.expr(call.function.text).over(within.orderBy(*_sorting(call.order), *ties))
+    return rows.withColumn("_rank", rank).where(f"_rank <= {first}").select(*events.columns)
 
 
 def _order_names(order: Sequence[SortKey]) -> list[str]:
@@ -72,14 +102,24 @@ def _in_order_of(
     What is ordered by is a column first: only then does Spark see that rows are in order already,
     and leaves ties as they are.
     """
-    names = _order_names(order)
-    keyed = rows.select(
+    by = [*_sorting(order), *columns_of(node.input.columns)]
+    return in_order(_with_order(rows, order), node.partition, by, context)
+
+
+def _with_order(rows: DataFrame, order: Sequence[SortKey]) -> DataFrame:
+    """With the columns to order by in the place of those that are there."""
+    return rows.select(
         *columns_of(name for name in rows.columns if not name.startswith("_order_")),
-        *(F.expr(k.expression.text).alias(name) for k, name in zip(order, names, strict=True)),
+        *(
+            F.expr(key.expression.text).alias(name)
+            for key, name in zip(order, _order_names(order), strict=True)
+        ),
     )
-    columns = [_sorted(F.col(name), key) for name, key in zip(names, order, strict=True)]
-    ties = columns_of(node.input.columns)
-    return in_order(keyed, node.partition, [*columns, *ties], context)
+
+
+def _sorting(order: Sequence[SortKey]) -> list[Column]:
+    names = _order_names(order)
+    return [_sorted(F.col(name), key) for name, key in zip(names, order, strict=True)]
 
 
 def _value(call: WindowCall, node: Window) -> Column:

@@ -20,18 +20,18 @@ from lockstep.errors import WrongUse
 __all__ = [
     "ENGINE",
     "JAVA_OPTIONS",
-    "PROGRAM",
     "SERVER",
     "STOP_SECONDS",
     "ConnectOptions",
     "answers",
+    "package_folder",
+    "program",
     "start",
     "wait_ready",
 ]
 
 NAME = "the Spark Connect server"
 LOG_CONFIGURATION = Path(__file__).with_name("connect_log4j2.properties")
-PROGRAM = Path(__file__).with_name("connect_server.py")
 READY_SECONDS = 120
 STOP_SECONDS = 20
 ANSWER_SECONDS = 5
@@ -121,7 +121,7 @@ def start(folder: Path, jars: Sequence[Path], options: ConnectOptions, log: Path
     # What a server that was killed had no time to delete.
     shutil.rmtree(folder / "scratch", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    spark_home = _spark_home()
+    spark_home = package_folder("pyspark")
     environment = {
         **os.environ,
         "SPARK_HOME": str(spark_home),
@@ -183,17 +183,23 @@ def _command(
         *("--driver-memory", options.driver_memory),
         *("--jars", ",".join(str(jar) for jar in jars)),
         *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
-        str(PROGRAM),
+        str(program()),
     ]
 
 
-def _spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
+def program() -> Path:
+    """What spark-submit is given to start a server."""
+    return package_folder("lockstep_engine") / "connect_server.py"
+
+
+def package_folder(name: str) -> Path:
+    """Where an installed package is, without importing it. Raises WrongUse."""
+    spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise WrongUse(
-            "the Python package pyspark is not installed beside Lockstep",
+            f"the Python package {name} is not installed beside Lockstep",
             expected="the packages of Lockstep's requirements.txt",
-            found=f"no pyspark for {sys.executable}",
-            next_step="make setup",
+            found=f"no {name} for {sys.executable}",
+            next_step="install the requirements into this environment",
         )
     return Path(spec.origin).parent

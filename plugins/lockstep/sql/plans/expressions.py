@@ -36,6 +36,7 @@ __all__ = [
     "reads_clock",
     "rejects_nulls",
     "substitute",
+    "upper_bound",
 ]
 
 _WORDS = re.compile(
@@ -144,6 +145,28 @@ def comparison(expression: Expression) -> tuple[Expression, str, Expression] | N
         _part(source, without_parentheses(side)) for side in (node.this, node.expression)
     )
     return left, sign, right
+
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WHOLE = re.compile(r"\d{1,9}")
+
+
+def upper_bound(condition: Expression, whole: Expression) -> int | None:
+    """The greatest value that a whole number has where the condition `whole <= 3` holds, also said with
+    another sign or the other way round; None where it says nothing of the kind."""
+    source, node = parsed(condition)
+    equated = equality(condition)
+    found = (equated[0], "=", equated[1]) if equated else comparison(condition)
+    if isinstance(node, exp.Between):
+        found = _part(source, node.this), "<=", _part(source, node.args["high"])
+    if found is None:
+        return None
+    left, sign, right = found
+    if right == whole:
+        left, sign, right = right, _MIRRORED.get(sign, sign), left
+    if left != whole or not _WHOLE.fullmatch(right.text) or sign not in ("=", "<", "<="):
+        return None
+    return int(right.text) - (sign == "<")
 
 
 @lru_cache(maxsize=4096)

@@ -385,15 +385,20 @@ class Aggregate:
 class Window:
     """Each row with the value of each call over the rows that are equal in `partition` (null equals
     null), which are columns of the input. Where a call's order leaves ties, the order of all columns
-    decides. A call can read the columns of calls before it."""
+    decides. A call can read the columns of calls before it.
+
+    With `first` there is one call, a rank, and only the rows ranked as far as that are given."""
 
     input: Node
     partition: tuple[str, ...]
     calls: tuple[WindowCall, ...]
+    first: int | None = None
 
     def __post_init__(self) -> None:
         if not self.calls:
             raise ValueError("Window takes at least one call")
+        if self.first is not None and not (len(self.calls) == 1 and self.calls[0].is_rank):
+            raise ValueError("Window gives the first rows of one rank only")
         require_columns("Window", self.partition, self.input.columns)
         for place, call in enumerate(self.calls):
             earlier = (one.name for one in self.calls[:place])

@@ -23,6 +23,7 @@ from lockstep.sql.plans.expressions import (
     occurrences,
     reads_clock,
     substitute,
+    upper_bound,
 )
 from lockstep.sql.plans.join_rewrites import JOIN_PASSES, filter_into_join_condition
 from lockstep.sql.plans.nodes import (
@@ -170,6 +171,19 @@ def filter_below_window(node: Node) -> Node:
     return node
 
 
+def limit_ranks(node: Node) -> Node:
+    """Filter(Window(x), rank <= 3) → the same over a Window that gives no more than the first 3."""
+    if isinstance(node, Filter) and isinstance(node.input, Window):
+        window = node.input
+        if len(window.calls) == 1 and window.calls[0].is_rank:
+            rank = Expression.column(window.calls[0].name)
+            bounds = (upper_bound(part, rank) for part in conjuncts(node.predicate))
+            found = [bound for bound in (*bounds, window.first) if bound is not None]
+            if found and min(found) > 0:
+                return replace(node, input=replace(window, first=min(found)))
+    return node
+
+
 def filter_below_aggregate(node: Node) -> Node:
     """Filter(Aggregate(x)) → Aggregate(Filter(x)) where only keys are read.
 
@@ -255,5 +269,5 @@ PASSES: tuple[Rewrite, ...] = (
 )
 """To a fixed point, with `pruning.prune` after each round."""
 
-FINAL: tuple[Rewrite, ...] = (filter_into_join_condition, merge_filters)
+FINAL: tuple[Rewrite, ...] = (filter_into_join_condition, merge_filters, limit_ranks)
 """Once, when nothing moves any more."""

@@ -118,6 +118,9 @@ class AggregateCall:
         return f"{self.function.value}({self.argument or '*'})"
 
 
+_RANKS = {"row_number()", "rank()", "dense_rank()"}
+
+
 @dataclass(frozen=True)
 class WindowCall:
     """One column of a Window: `function OVER (... ORDER BY order frame)`, the frame '' if none."""
@@ -133,6 +136,11 @@ class WindowCall:
         read = [*self.function.references]
         read += [name for key in self.order for name in key.expression.references]
         return tuple(dict.fromkeys(read))
+
+    @property
+    def is_rank(self) -> bool:
+        """True where rows that come move a row back, and never forward."""
+        return self.function.text.lower() in _RANKS
 
     @property
     def over(self) -> str:

@@ -11,16 +11,15 @@ from __future__ import annotations
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-SETTINGS = {
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.sql.artifact.isolation.enabled": "false",
-}
+PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 def main() -> None:
     """Serve until the JVM is ended."""
-    spark = SparkSession.builder.config(map=SETTINGS).getOrCreate()
-    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    builder = SparkSession.builder.config("spark.plugins", PLUGIN)
+    spark = builder.config("spark.sql.artifact.isolation.enabled", "false").getOrCreate()
+    service = getattr(spark._jvm, SERVICE)
     try:
         getattr(service, "MODULE$").server().awaitTermination()
     except Py4JError:

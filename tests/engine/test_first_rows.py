@@ -1,0 +1,87 @@
+"""Windows of which only the first rows are asked for: what they give, and what they remember."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from intervals import Runner, changes_of, circuit_of, up_to
+from pyspark.sql import SparkSession
+
+from lockstep.sql.circuit import TraceKind
+from lockstep.sql.plans.nodes import Expression, Scan, SortKey, Window, WindowCall
+from lockstep.zset import ZSet
+
+FIRST = 2
+LAST = 11
+Row = tuple[int, int, str]
+Change = tuple[Row, int, int]
+
+
+def changes(append_only: bool) -> list[Change]:
+    """Rows of few values, some several times, and where they may go some of them later gone."""
+    random = Random(5)
+    found: list[Change] = []
+    for step in range(LAST + 1):
+        for _ in range(12):
+            row = (random.randrange(3), random.randrange(5), random.choice("ab"))
+            found.append((row, random.choice([1, 1, 2]), step))
+            if not append_only and random.random() < 0.4:
+                taken = random.choice(found[:-1] or found)
+                held = sum(w for one, w, _ in found if one == taken[0])
+                if held > 1:
+                    found.append((taken[0], -1, step))
+    return found
+
+
+def ranked(rank: str, rows: Sequence[Row]) -> list[tuple[int, int, str, int]]:
+    """The first rows by descending v of each k with their rank, as SQL defines it."""
+    found = []
+    for key in {row[0] for row in rows}:
+        ordered = sorted((r for r in rows if r[0] == key), key=lambda r: (-r[1], r[2]))
+        for place, row in enumerate(ordered):
+            greater = [other for other in ordered if other[1] > row[1]]
+            number = {
+                "row_number()": place + 1,
+                "rank()": len(greater) + 1,
+                "dense_rank()": len({other[1] for other in greater}) + 1,
+            }[rank]
+            if number <= FIRST:
+                found.append((*row, number))
+    return found
+
+
+def copies(rows: Sequence[Change], step: int) -> list[Row]:
+    """Every copy of every row that is there after a step."""
+    return [row for row, weight in up_to(rows, step) for _ in range(weight)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("records", [10, 1_000_000])
+@pytest.mark.parametrize("append_only", [True, False])
+@pytest.mark.parametrize("rank", ["row_number()", "rank()", "dense_rank()"])
+def test_first_rows(spark: SparkSession, rank: str, append_only: bool, records: int) -> None:
+    by_v = SortKey(Expression.column("v"), descending=True, nulls_first=False)
+    call = WindowCall("r", Expression(rank), (by_v,))
+    plan = Window(Scan("t", ("k", "v", "n")), ("k",), (call,), FIRST)
+    circuit = circuit_of(plan, frozenset({"t"}) if append_only else frozenset())
+    [trace] = circuit.traces
+    assert trace.kind is (TraceKind.FIRST if append_only else TraceKind.ROWS)
+    runner = Runner(spark, circuit)
+    rows = changes(append_only)
+    found = []
+    for first, end in ((0, 0), (1, 5), (6, LAST)):
+        delta = spark.createDataFrame(
+            [(*row, weight, step) for row, weight, step in rows if first <= step <= end],
+            "k int, v int, n string, _weight bigint, _step bigint",
+        )
+        tables = runner.run({"t": delta}, (first, end), records, end == LAST)
+        found += changes_of(tables["root"])
+        if end < LAST:
+            there = copies(rows, end)
+            wanted = [row[:3] for row in ranked(rank, there)] if append_only else there
+            assert runner.remembered(trace.table) == ZSet.of_rows(wanted)
+    for step in range(LAST + 1):
+        expected = ZSet.of_rows(ranked(rank, copies(rows, step)))
+        assert up_to(found, step) == expected, f"after step {step}"
