@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, MapType, StructType
 
 from lockstep.control.job import IntervalJob, TableWrite
 from lockstep.control.ports import State
@@ -32,6 +31,10 @@ class Tables(State, Protocol):
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
     ) -> None:
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
+        ...
+
+    def has_nested(self, table: str) -> bool:
+        """Whether a column holds others."""
         ...
 
 
@@ -120,7 +123,7 @@ def append_few(
     for an empty one (https://github.com/apache/iceberg-python/issues/3833), and reads texts as UTF-8 for
     the least and greatest of a file.
     """
-    if any(isinstance(field.dataType, ArrayType | MapType | StructType) for field in frame.schema):
+    if state.has_nested(table):
         return False
     rows = few_rows(frame, FEW_ROWS)
     if rows is None:

@@ -67,7 +67,7 @@ class Attempt:
         context = self.context()
         are_few = context.records <= FEW_ROWS
         with self.watch.part("decode"):
-            decoded = self._decode(context, are_few)
+            decoded = self._decode(context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
             catalog = OpenCatalog(self.job.catalog)
             followed = self._follow(context, catalog)
@@ -110,11 +110,11 @@ class Attempt:
         """The same, with rows for which an expression fails among all others."""
         return replace(self, guarding=None)
 
-    def _decode(self, context: Context, are_few: bool) -> Mapping[str, Decoded]:
+    def _decode(self, context: Context) -> Mapping[str, Decoded]:
         """The decoded deltas and errors of every source, lazily; each topic is read once."""
-        # What is evaluated again, for rows that fail or the past, is read again; and of few rows a write
-        # asks first how many they are.
-        may = self.guarding is None and not self.known and not are_few
+        # What is evaluated again, for rows that fail or the past, is read again; and the plan of a small
+        # change is cut, which leaves behind what it would have counted.
+        may = self.guarding is None and not self.known and not context.is_small
         once = read_once(self.circuit) if may else ()
         topics = [source for source in self.project.sources if not source.is_table]
 

@@ -1,4 +1,4 @@
-"""Rows that are computed now, so that what is built on them need not know how they came about.
+"""Rows that are computed once, so that what is built on them need not know how they came about.
 
 `localCheckpoint` of the Connect client (4.1.3) does that with two faults, which is why the command is
 made here: it cannot be made of a plan of more than some forty relations below one another (its
@@ -17,10 +17,11 @@ from lockstep_engine.told import is_of_connect
 __all__ = ["computed"]
 
 
-def computed(delta: DataFrame) -> DataFrame:
-    """The same rows, held by the server until nobody refers to them."""
+def computed(delta: DataFrame, at_once: bool = True) -> DataFrame:
+    """The same rows, held by the server until nobody refers to them; computed now, or when they are
+    first asked for. What the plan of rows that are computed later observes is not told."""
     if not is_of_connect(delta):
-        return delta.localCheckpoint(eager=True)
+        return delta.localCheckpoint(eager=at_once)
     # Not above: the package asks for grpc, which a classic session does without.
     from pyspark.sql.connect import proto
 
@@ -29,7 +30,7 @@ def computed(delta: DataFrame) -> DataFrame:
     command = proto.Command()
     command.checkpoint_command.relation.CopyFrom(plan._plan.plan(session.client))
     command.checkpoint_command.local = True
-    command.checkpoint_command.eager = True
+    command.checkpoint_command.eager = at_once
     _, properties, _ = session.client.execute_command(command)
     given: Any = properties["checkpoint_command_result"]._plan
     # With its last reference a frame has the server drop the rows; this one must not.

@@ -171,14 +171,17 @@ class _Building:
 
         A plan is a tree, in which what is read twice stands twice: Spark would analyse a chain of
         joins and aggregates in a time that doubles with each of them. So where the tree has grown it
-        is cut: the rows are computed now, and what follows starts from them.
+        is cut: the rows are computed now, and what follows starts from them. The tree of a small change
+        is cut at each of them, and the rows are computed when somebody asks: Spark takes longer to
+        analyze what they come from than to compute them.
         """
-        if self.sizes[operator.ref] <= LARGEST_PLAN:
+        if self.sizes[operator.ref] <= LARGEST_PLAN and not self.context.is_small:
             kept = delta.persist()
             result.kept.append(kept)
             return kept
+        is_large = self.sizes[operator.ref] > LARGEST_PLAN
         self.sizes[operator.ref] = 1
-        return computed(delta)
+        return computed(delta, at_once=is_large)
 
     def note_size(self, operator: Operator) -> None:
         """To be called for each operator, inputs first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import chain
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -141,11 +142,8 @@ class _Run:
                 written.append(_write(attempt, more, written[-1].heads))
             return _result(attempt, {**worked.bad, **bad}, opened, written)
         finally:
-            for frame in kept:
-                frame.unpersist()
-            for one in self.begun:
-                for frame in one.guarding.kept if one.guarding else ():
-                    frame.unpersist()
+            guarded = (one.guarding.kept for one in self.begun if one.guarding)
+            in_parallel(lambda frame: frame.unpersist(), chain(kept, *guarded))
 
 
 def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appends:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 __all__ = ["counted_in_passing", "few_rows", "is_of_connect"]
 
@@ -16,8 +19,17 @@ def is_of_connect(one: DataFrame | SparkSession) -> bool:
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:
     """The rows, if there are at most so many."""
-    rows = frame.limit(most + 1).toArrow()
+    rows = _fetched(frame.limit(most + 1))
     return rows if rows.num_rows <= most else None
+
+
+def _fetched(frame: DataFrame) -> pa.Table:
+    """All rows. A Connect client's `toArrow` first asks for the types, for which the server analyzes
+    the whole plan once more; the answer with the rows says them, too."""
+    if not is_of_connect(frame):
+        return frame.toArrow()
+    rows, schema = cast(Any, frame)._to_table()
+    return rows.cast(to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True))
 
 
 def counted_in_passing(observation: Observation, name: str) -> int | None:

@@ -75,6 +75,7 @@ class IcebergState:
     def __init__(self, catalog: CatalogSettings) -> None:
         self._settings = catalog
         self._catalog = OpenCatalog(catalog)
+        self._nested: dict[str, bool] = {}
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
@@ -241,6 +242,13 @@ class IcebergState:
     ) -> None:
         """The same for rows that are in Arrow."""
         self._append(table, branch, lambda _: rows, summary)
+
+    def has_nested(self, table: str) -> bool:
+        """Whether a column of the table holds others. Columns stay, so it is looked up once."""
+        if table not in self._nested:
+            fields = self._load(table).schema().fields
+            self._nested[table] = not all(one.field_type.is_primitive for one in fields)
+        return self._nested[table]
 
     def _append(
         self,

@@ -130,7 +130,7 @@ def read_kafka(
         ),
     )
     bad = (kept if passed is None else decoded).where("NOT _good")
-    errors = _errors(_timed(source, bad, context), reader, raw)
+    errors = _errors(_timed(source, bad, context), reader, [*raw, *_times(source)])
     if passed is not None:
         return Decoded(delta, errors, (), passed)
     return Decoded(delta, errors, (kept, records) if named else (kept,))
@@ -225,9 +225,14 @@ def _read(
 
 def _timed(source: SourceTable, records: DataFrame, context: Context) -> DataFrame:
     """The records with the times of their steps, where a column shows them."""
-    if "step_time" not in layout_of(source).metadata.values():
+    if not _times(source):
         return records
     return records.withColumn(_TIME, F.timestamp_micros(by_step(context.times)))
+
+
+def _times(source: SourceTable) -> list[str]:
+    """The column of the times of steps, where a column of the source shows them."""
+    return [_TIME] if "step_time" in layout_of(source).metadata.values() else []
 
 
 def _raw_columns(source: SourceTable) -> list[str]:
@@ -285,8 +290,7 @@ def _rows(kept: DataFrame, rows: Rows, wanted: Mapping[int, str]) -> DataFrame:
 
 def _errors(bad: DataFrame, reader: RecordReader, raw: Sequence[str]) -> DataFrame:
     """Bad records with a sentence each: they are decoded again, as good ones need no sentence."""
-    shown = [name for name in (_TIME,) if name in bad.columns]
-    return _parse(bad.selectExpr(*raw, *shown, STEP), reader).selectExpr(
+    return _parse(bad.selectExpr(*raw, STEP), reader).selectExpr(
         *(f"{name} AS {name[1:]}" for name in RAW_COLUMNS),
         f"{reader.decoding.reason()} AS reason",
         STEP,
