@@ -48,6 +48,9 @@ def window(
     columns = node.input.columns
     events = events_of(delta, state.input(0), node.partition, columns, context)
     if node.first is not None and operator.inputs_stay:
+        if node.partition:
+            # By the keys alone, as what follows needs them: by key and step they would be sent twice.
+            events = events.repartition(context.partitions, *columns_of(node.partition))
         events = _first_of_each_step(events, node, node.first)
     rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
     pending, order = list(node.calls), None
