@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER
+from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER, program
 from lockstep.adapters.settings import Settings
 
 FOLDER = Path(__file__).parents[1] / "docker"
@@ -88,3 +88,4 @@ def test_the_server_in_a_container_is_set_as_the_one_of_up(tmp_path: Path) -> No
     given = dict(found[n + 1].split("=", 1) for n, word in enumerate(found) if word == "--conf")
     assert SERVER.items() <= given.items()
     assert given["spark.driver.extraJavaOptions"] == JAVA_OPTIONS
+    assert found[-1] == str(program())
