@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
 
 def port_of(address: str) -> int:
     return int(address.rsplit(":", 1)[1])
+
+
+def test_a_server_is_started_as_no_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that has been a Connect client says so to those that it starts."""
+    given: list[Mapping[str, str]] = []
+    monkeypatch.setattr(connect.process, "start", lambda *words: given.append(words[2]))
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    connect.start(tmp_path, (), connect.ConnectOptions(port=1), tmp_path / "log")
+    assert not {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"} & given[0].keys()
+    assert "SPARK_HOME" in given[0]
 
 
 @pytest.mark.kafka

@@ -44,7 +44,7 @@ def check_table(
     node = Upsert(Scan("src", (*columns, *CHANGE_COLUMNS)), layout_of(table).keys)
     others = tuple(name for name in columns if name not in node.keys)
     trace = TraceSpec("trace", TraceKind.ROWS, node.keys, others)
-    operator = Operator(1, node, (0,), (trace,), False, Cost.CHANGE, 1)
+    operator = Operator(1, node, (0,), (trace,), False, True, Cost.CHANGE, 1)
     decoded = decode(spark, table, topic)
     assert decoded.delta.columns == [*columns, *CHANGE_COLUMNS, "_weight", "_step"]
     evaluation = evaluate(operator, (decoded.delta,), State(), Context(spark, 100))

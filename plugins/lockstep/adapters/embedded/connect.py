@@ -32,6 +32,9 @@ __all__ = [
 
 NAME = "the Spark Connect server"
 LOG_CONFIGURATION = Path(__file__).with_name("connect_log4j2.properties")
+# With these, which a shell may have, and a process that has been a client has, Spark's Python program
+# would itself be a client, and so would its workers.
+OF_CLIENTS = {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"}
 READY_SECONDS = 120
 STOP_SECONDS = 20
 ANSWER_SECONDS = 5
@@ -123,7 +126,7 @@ def start(folder: Path, jars: Sequence[Path], options: ConnectOptions, log: Path
     folder.mkdir(parents=True, exist_ok=True)
     spark_home = package_folder("pyspark")
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in OF_CLIENTS},
         "SPARK_HOME": str(spark_home),
         # The Java that was found good, whatever a shell has in JAVA_HOME.
         "JAVA_HOME": str(Path(java).resolve().parent.parent),
@@ -131,8 +134,6 @@ def start(folder: Path, jars: Sequence[Path], options: ConnectOptions, log: Path
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    # A remote meant for clients would make the server's own Python workers clients of it.
-    environment.pop("SPARK_REMOTE", None)
     return process.start(_command(spark_home, folder, jars, options), log, environment, folder)
 
 
