@@ -76,7 +76,7 @@ def test_time_without_a_task_is_what_no_stage_covers() -> None:
 
 def test_a_profile_shows_parts_below_their_whole() -> None:
     inside = {"decode": 2.0, "append": 1.0, "append small": 0.25, "append large": 1.0}
-    shown = profile_text("q", {"plan": 0.5, "run": 3.5}, inside, None)
+    shown = profile_text("q", 4.0, {"plan": 0.5, "run": 3.5}, inside, None)
     assert shown.splitlines() == [
         "q: 4.00 s",
         "  plan         0.50  █████",
@@ -87,6 +87,13 @@ def test_a_profile_shows_parts_below_their_whole() -> None:
         "      small    0.25  ██",
         "    other      0.50  █████",
     ]
+
+
+def test_the_whole_of_a_profile_is_the_one_that_the_table_shows() -> None:
+    stages = {"plan": 1.65, "run": 0.537, "publish": 1.748}
+    seconds = round(sum(stages.values()), 3)
+    assert f"{seconds:.2f}" != f"{sum(stages.values()):.2f}"
+    assert profile_text("q", seconds, stages, {}, None).startswith(f"q: {seconds:.2f} s\n")
 
 
 def test_a_server_without_a_ui_is_said() -> None:

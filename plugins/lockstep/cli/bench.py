@@ -178,7 +178,7 @@ def measure(
         began = time.time()
         committed, parts = advance(name, settings, silent)
     parts = {stage: round(taken, 3) for stage, taken in parts.items()}
-    seconds = sum(parts.values())
+    seconds = round(sum(parts.values()), 3)
     spark = _spark_work(settings, began, began + seconds) if load.profile else None
     rows = equal = None
     if load.check:
@@ -190,7 +190,7 @@ def measure(
         query,
         records,
         committed.last_step - committed.first_step + 1,
-        round(seconds, 3),
+        seconds,
         round(records / seconds),
         parts,
         {part: round(value, 3) for part, value in committed.seconds.items()},
@@ -286,7 +286,11 @@ def results_text(result: Mapping[str, Any], profile: bool) -> str:
     words = {True: "equal", False: "WRONG", None: "not checked"}
     profiles = [
         profile_text(
-            name, one["parts"], one["inside_run"], one["spark"] and SparkWork(**one["spark"])
+            name,
+            one["seconds"],
+            one["parts"],
+            one["inside_run"],
+            one["spark"] and SparkWork(**one["spark"]),
         )
         for name, one in result["queries"].items()
         if profile

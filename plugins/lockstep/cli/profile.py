@@ -43,10 +43,15 @@ def spark_work(stages: Sequence[Stage], started: float, ended: float) -> SparkWo
 
 
 def profile_text(
-    name: str, stages: Mapping[str, float], inside_run: Mapping[str, float], spark: SparkWork | None
+    name: str,
+    whole: float,
+    stages: Mapping[str, float],
+    inside_run: Mapping[str, float],
+    spark: SparkWork | None,
 ) -> str:
-    """The stages, below `run` its parts, below `append` the tables, each with a bar."""
-    whole = sum(stages.values())
+    """The stages, below `run` its parts, below `append` the tables, each with a bar. `whole` is what
+    the stages took together, as it is shown elsewhere too: added up once more, its last digit could
+    differ."""
     rows = list(_rows(stages, inside_run))
     width = max(len(label) for label, _ in rows)
     lines = [f"{name}: {whole:.2f} s"]
