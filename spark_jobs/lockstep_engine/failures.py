@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 
 __all__ = ["SPARK_ERRORS", "first_line", "is_of_a_row"]
 
@@ -16,16 +16,25 @@ _OF_DATA = ("22", "P0001")
 _OF_JAVA = ("java.lang.ArithmeticException", "java.time.DateTimeException")
 """What Spark lets pass of the overflows of times: without a state."""
 
+_TRACEBACK = "Traceback (most recent call last):"
+
 
 def is_of_a_row(error: Exception) -> bool:
-    """Whether an expression failed for a value, whatever Spark has wrapped that in."""
+    """Whether an expression failed for a value, whatever Spark has wrapped that in; a Python function
+    may have."""
     state = error.getSqlState() if isinstance(error, PySparkException) else None
-    if state is not None and state.startswith(_OF_DATA):
+    if isinstance(error, PythonException) or (state is not None and state.startswith(_OF_DATA)):
         return True
     text = str(error)
     return any(name in text for name in (*_OF_JAVA, *(f"SQLSTATE: {one}" for one in _OF_DATA)))
 
 
 def first_line(error: Exception) -> str:
-    """The sentence that it begins with."""
-    return str(error).strip().splitlines()[0][:500]
+    """The sentence that it begins with; of a Python function's exception the one that it ends with."""
+    text = str(error).strip()
+    if isinstance(error, PythonException):
+        # Frames are indented, and the exception stands behind the last of them.
+        _, _, trace = text.rpartition(_TRACEBACK)
+        raised = (line for line in trace.splitlines() if line and not line[0].isspace())
+        return next(raised, text.splitlines()[0])[:500]
+    return text.splitlines()[0][:500]

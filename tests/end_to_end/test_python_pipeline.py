@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
+from lockstep.errors import FailedRow
 from lockstep.runtime import recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -92,3 +93,14 @@ def test_a_python_function_is_kept_up_to_date_and_can_change(taps: Taps) -> None
     taps.send(("bath", 1))
     assert taps.view("rooms") == Counter([("HALL?", 5), (None, 2), ("BATH?", 5)])
     assert taps.is_right()
+
+
+def test_the_row_for_which_a_python_function_raises_is_named(taps: Taps) -> None:
+    lines = '    if text == "cellar":\n        raise ValueError("no such room")\n'
+    taps.deploy_python("!", VIEWS.replace("    return louder", lines + "    return louder"))
+    taps.send(("hall", 1))
+    with pytest.raises(FailedRow) as caught:
+        taps.send(("bath", 1), ("cellar", 2), ("hall", 3), (None, 4))
+    assert "step 1: an expression of rooms fails for a row" in caught.value.message
+    assert "ValueError: no such room" in caught.value.found
+    assert '{"room":"cellar"' in caught.value.found
