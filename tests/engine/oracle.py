@@ -31,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     Temporal,
     TimeWindow,
     UnionAll,
+    Upsert,
     Values,
     Watermark,
     Weigh,
@@ -48,17 +49,20 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Oracle:
     """`meanings` gives the value of an expression's text on a row; plain columns need no entry. `steps`
     gives the step of a recursion as it was before it was written out, over a Scan of its name. `now` is
-    the time at which relations are looked at; sources hold the rows that are on time."""
+    the time at which relations are looked at, `mark` the watermark; sources hold the rows that are on
+    time, and of a keyed one the records, the last of a key at the greatest offset."""
 
     def __init__(
         self,
         meanings: Mapping[str, Meaning],
         steps: Mapping[str, Node] = MappingProxyType({}),
         now: dt.datetime = EPOCH,
+        mark: dt.datetime = EPOCH,
     ) -> None:
         self._meanings = meanings
         self._steps = steps
         self._now = now
+        self._mark = mark
 
     def evaluate(self, node: Node, sources: Mapping[str, tuple[tuple[str, ...], ZSet]]) -> ZSet:
         """The rows of `node`, over the columns and rows of each source."""
@@ -78,14 +82,15 @@ class Oracle:
                     lambda row: self._value(node.predicate, _named(node.input, row)) is True
                 )
             case Temporal():
-                bound = self._value(node.bound, {"now": self._now})
+                now = self._mark if node.watermarks else self._now
+                bound = self._value(node.bound, {"now": now})
                 compare = COMPARISONS[node.comparison]
                 place = node.columns.index(node.column)
                 result = inputs[0].filter(
                     lambda row: row[place] is not None and compare(row[place], bound)
                 )
-            case Watermark():
-                result = inputs[0]
+            case Upsert() | Watermark():
+                result = _last_records(node, inputs[0]) if isinstance(node, Upsert) else inputs[0]
             case TimeWindow():
                 result = inputs[0].flat_map(lambda row: _windows(node, row))
             case UnionAll():
@@ -196,6 +201,16 @@ class Oracle:
                 if node.first is None or values[0] <= node.first:
                     result.append(((*row, *values), weight))
         return ZSet(result)
+
+
+def _last_records(node: Upsert, records: ZSet) -> ZSet:
+    places = [node.columns.index(key) for key in node.keys]
+    last: dict[Row, Row] = {}
+    for *values, _, offset, is_deleted in (row for row, _ in records):
+        key = tuple(values[place] for place in places)
+        if key not in last or last[key][-2] < offset:
+            last[key] = (*values, offset, is_deleted)
+    return ZSet((row[:-2], 1) for row in last.values() if not row[-1])
 
 
 def _copies(node: Node, rows: ZSet) -> list[Named]:

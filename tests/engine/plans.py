@@ -7,7 +7,7 @@ joined and grouped, so that the cases do not meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import xor
@@ -18,6 +18,7 @@ from oracle import Meaning
 
 from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.nodes import (
+    CHANGE_COLUMNS,
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -34,6 +35,8 @@ from lockstep.sql.plans.nodes import (
     Temporal,
     TimeWindow,
     UnionAll,
+    Upsert,
+    Watermark,
     Weigh,
     Window,
     WindowCall,
@@ -51,6 +54,9 @@ SPARK_TYPES = {
     "double": "double",
 }
 """The kinds of columns of sources, and their Spark types. `window` is made by plans only."""
+
+EVENTS, TABLE, KEYED, TIMED = "events_", "table_", "keyed_", "timed_"
+"""Sources by prefix: rows that stay; that are taken back; records of keys; rows under a watermark."""
 
 SUMMED = ("long", "int", "decimal", "double")
 UNSTABLE = ("decimal", "double")
@@ -80,12 +86,18 @@ class Relation:
 
 
 class PlanMaker:
-    """Makes plans over the sources, from one random number generator."""
+    """Makes plans over the sources; `key` is one key of the keyed one, `delay` the watermark's."""
 
-    def __init__(self, random: Random, sources: tuple[str, ...]) -> None:
+    def __init__(self, random: Random, key: str, delay: timedelta) -> None:
         self._random = random
-        self._sources = sources
         self._made = 0
+        records = Scan(KEYED.strip("_"), (*source_columns(KEYED), *CHANGE_COLUMNS))
+        rows = Scan(TIMED.strip("_"), tuple(source_columns(TIMED)))
+        self._timed = Watermark(rows, f"{TIMED}time", delay // timedelta(microseconds=1))
+        self._read_whole: Mapping[str, Node] = {
+            KEYED: Upsert(records, (f"{KEYED}case", f"{KEYED}{key}")),
+            TIMED: self._timed,
+        }
         self.meanings: dict[str, Meaning] = {}
         self.steps: dict[str, Node] = {}
 
@@ -162,12 +174,14 @@ class PlanMaker:
         return f"{stem}_{self._made}"
 
     def _scan(self) -> Relation:
-        source = self._random.choice(self._sources)
-        kinds = source_columns(f"{source}_")
+        prefix = self._random.choice([EVENTS, TABLE, EVENTS, TABLE, KEYED, TIMED])
+        kinds = source_columns(prefix)
         case, *others = kinds
         kept = [case, *sorted(self._random.sample(others, self._random.randint(3, 6)))]
         columns = tuple(column for column in kinds if column in kept)
-        return Relation(Scan(source, columns), {name: kinds[name] for name in columns}, case)
+        whole = self._read_whole.get(prefix)
+        node = only(whole, columns) if whole else Scan(prefix.strip("_"), columns)
+        return Relation(node, {name: kinds[name] for name in columns}, case)
 
     def _project(self, depth: int) -> Relation:
         below = self.relation(depth)
@@ -239,12 +253,13 @@ class PlanMaker:
     def _temporal(self, depth: int) -> Relation:
         below = self.relation(depth)
         name = self._random.choice(below.of_kind("time", "date") or below.others or [below.case])
+        watermarks = (self._timed,) if self._random.random() < 0.3 else ()
         match below.kinds[name]:
             case "time":
-                bounds: list[tuple[str, Meaning]] = [
-                    ("`now`", lambda row: row["now"]),
-                    ("`now` - INTERVAL 2 SECONDS", lambda row: row["now"] - timedelta(seconds=2)),
-                ]
+                bounds: list[tuple[str, Meaning]] = [("`now`", lambda row: row["now"])]
+                if not watermarks:  # Python has no time before the first of them
+                    earlier = timedelta(seconds=2)
+                    bounds.append(("`now` - INTERVAL 2 SECONDS", lambda row: row["now"] - earlier))
             case "date":
                 bounds = [("CAST(`now` AS DATE)", lambda row: row["now"].date())]
             case "int" | "long":
@@ -253,8 +268,8 @@ class PlanMaker:
                 return below
         text, meaning = self._random.choice(bounds)
         bound = self._meaning(text, ("now",), meaning)
-        comparison = self._random.choice(["<", "<=", ">", ">="])
-        return Relation(Temporal(below.node, name, comparison, bound), below.kinds, below.case)
+        sign = self._random.choice(["<", "<=", ">", ">="])
+        return replace(below, node=Temporal(below.node, name, sign, bound, watermarks))
 
     def _union(self, depth: int) -> Relation:
         first = self._renamed(self.relation(depth))

@@ -9,11 +9,15 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from plans import SPARK_TYPES, source_columns
+from plans import KEYED, SPARK_TYPES, source_columns
+
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS
 
 Change = tuple[tuple[Any, ...], int, int]
 
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+"""The watermark before the first value."""
 
 VALUES: dict[str, list[Any]] = {
     "long": [None, -3, -1, 0, 1, 2, 2, 5, 1 << 53, -(1 << 57)],
@@ -60,12 +64,50 @@ def random_changes(
     return changes
 
 
+def random_records(
+    random: Random, cases: int, steps: tuple[int, int], rows: int, key: str
+) -> list[Change]:
+    """At most `rows` keyed records a case, their CHANGE_COLUMNS behind their values. The kind `key` is
+    one of two values and never null; all of a case lie in one partition."""
+    changes: list[Change] = []
+    for case in range(cases):
+        found = sorted(random.randint(*steps) for _ in range(random.randint(0, rows)))
+        for offset, step in enumerate(found):
+            values = (
+                random.choice(VALUES[kind][1:3] if kind == key else VALUES[kind])
+                for kind in SPARK_TYPES
+            )
+            is_deleted = random.random() < 0.3
+            changes.append(((case, *values, case % 3, offset, is_deleted), 1, step))
+    return changes
+
+
+def on_time(
+    prefix: str, column: str, delay: dt.timedelta, changes: list[Change], steps: tuple[int, int]
+) -> tuple[list[Change], dict[int, dt.datetime]]:
+    """The changes that are not below the watermark of their step, and what it is after each step."""
+    place = [*source_columns(prefix)].index(column)
+    kept: list[Change] = []
+    after: dict[int, dt.datetime] = {}
+    mark = greatest = NEVER
+    for step in range(steps[0], steps[1] + 1):
+        here = [change for change in changes if change[2] == step]
+        kept += [one for one in here if one[0][place] is None or one[0][place] >= mark]
+        greatest = max(greatest, *(row[place] or NEVER for row, _, _ in here), NEVER)
+        mark = greatest - delay if greatest > NEVER else NEVER
+        after[step] = mark
+    return kept, after
+
+
 def as_table(prefix: str, changes: list[Change]) -> pa.Table:
-    """Changes as a delta of the source of that name: its columns, `_weight`, `_step`."""
-    names = source_columns(prefix)
+    """Changes as a delta of the source of that name: its columns (and CHANGE_COLUMNS, where rows have
+    them), `_weight`, `_step`."""
+    types = {name: ARROW_TYPES[kind] for name, kind in source_columns(prefix).items()}
+    if prefix == KEYED:
+        types |= dict(zip(CHANGE_COLUMNS, (pa.int32(), pa.int64(), pa.bool_()), strict=True))
     arrays = {
-        name: pa.array([row[place] for row, _, _ in changes], ARROW_TYPES[kind])
-        for place, (name, kind) in enumerate(names.items())
+        name: pa.array([row[place] for row, _, _ in changes], type_)
+        for place, (name, type_) in enumerate(types.items())
     }
     arrays["_weight"] = pa.array([weight for _, weight, _ in changes], pa.int64())
     arrays["_step"] = pa.array([step for _, _, step in changes], pa.int64())

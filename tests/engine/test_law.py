@@ -9,6 +9,7 @@ more; a failing seed can be run alone with LOCKSTEP_LAW_SEED.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -17,12 +18,12 @@ from hypothesis import strategies as st
 from intervals import Interval, Runner, as_frame, changes_of, circuit_of, time_of, up_to
 from oracle import Oracle
 from placements import placements
-from plans import PlanMaker, source_columns
+from plans import EVENTS, KEYED, TABLE, TIMED, PlanMaker, source_columns
 from pyspark.sql import SparkSession
-from streams import Change, as_table, random_changes
+from streams import Change, as_table, on_time, random_changes, random_records
 
 from lockstep.control.job import Placement
-from lockstep.sql.plans.nodes import Aggregate, Window
+from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Aggregate, Scan, Window
 from lockstep.zset import ZSet
 
 pytestmark = pytest.mark.spark
@@ -30,8 +31,8 @@ pytestmark = pytest.mark.spark
 IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
 EXAMPLES = 200 if IS_LARGE else 8
 CASES = 100 if IS_LARGE else 25
-SOURCES = {"events_": False, "table_": True}
-"""Sources by prefix: whether they take rows back."""
+ROWS = 8
+"""Changes of a source in a case, at most."""
 
 
 def random_intervals(random: Random, steps: Interval) -> list[Interval]:
@@ -76,7 +77,8 @@ def check_consolidated(changes: list[Change]) -> None:
 def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> None:
     """Make a plan and its input from the seed, and compare at every step."""
     random = Random(seed)
-    maker = PlanMaker(random, tuple(name.strip("_") for name in SOURCES))
+    key, delay = random.choice(["text", "int"]), timedelta(seconds=random.choice([2, 5, 7]))
+    maker = PlanMaker(random, key, delay)
     made = maker.recursion(1) if of_recursion else maker.relation(random.randint(1, 4))
     plan = made.node
     steps = (random.choice([0, 7]), 7 + random.randint(0, 4))
@@ -84,8 +86,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     layouts = placements(random, len(intervals))
     records = random.choice([1_000, 1_000_000])
     merges_traces = random.random() < 0.5
-    names = [prefix.strip("_") for prefix in SOURCES]
-    tables = frozenset(name for name in names if random.random() < 0.5)
+    tables = frozenset(p.strip("_") for p in (EVENTS, TABLE) if random.random() < 0.5)
     # State is read by the ranges of the change, or whole.
     large_state, many_steps = random.choice([0, 1_000_000]), random.choice([0, 16])
     note(
@@ -93,23 +94,30 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
         f"{tables}, large state {large_state}, many steps {many_steps}, {plan}"
     )
     changes = {
-        prefix: random_changes(random, CASES, steps, 8, retracts)
-        for prefix, retracts in SOURCES.items()
+        EVENTS: random_changes(random, CASES, steps, ROWS, retracts=False),
+        TABLE: random_changes(random, CASES, steps, ROWS, retracts=True),
+        KEYED: random_records(random, CASES, steps, ROWS, key),
+        TIMED: random_changes(random, CASES, steps, ROWS, retracts=True),
     }
     if random.random() < 0.5:
         # A source without a record is known to be empty before anything runs.
-        changes["events_"] = [c for c in changes["events_"] if c[2] < intervals[-1][0]]
-    append_only = frozenset(name.strip("_") for name, retracts in SOURCES.items() if not retracts)
+        changes[EVENTS] = [c for c in changes[EVENTS] if c[2] < intervals[-1][0]]
+    append_only = frozenset(prefix.strip("_") for prefix in (EVENTS, KEYED))
     circuit = circuit_of(plan, append_only, tables)
     runner = Runner(spark, circuit, merges_traces, large_state, many_steps)
+    read = {op.node.source for op in circuit.operators if isinstance(op.node, Scan)}
+    changes = {prefix: of for prefix, of in changes.items() if prefix.strip("_") in read}
     found = emitted(spark, runner, changes, intervals, layouts, records)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
+    timed = changes.get(TIMED, [])
+    changes[TIMED], marks = on_time(TIMED, f"{TIMED}time", delay, timed, steps)
+    columns = {prefix: tuple(source_columns(prefix)) for prefix in (*changes, KEYED)}
+    columns[KEYED] += CHANGE_COLUMNS
     for step in range(steps[0], steps[1] + 1):
-        oracle = Oracle(maker.meanings, maker.steps, time_of(step))
+        oracle = Oracle(maker.meanings, maker.steps, time_of(step), marks[step])
         sources = {
-            prefix.strip("_"): (tuple(source_columns(prefix)), up_to(of, step))
-            for prefix, of in changes.items()
+            prefix.strip("_"): (columns[prefix], up_to(of, step)) for prefix, of in changes.items()
         }
         expected = oracle.evaluate(plan, sources)
         assert up_to(found, step) - expected == ZSet(), f"seed {seed}: after step {step}"
