@@ -22,6 +22,7 @@ from lockstep.sql.plans.nodes import (
     Node,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     Upsert,
@@ -51,7 +52,9 @@ __all__ = ["Before", "Evaluated", "evaluate_circuit"]
 
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
-_TIMES_READ: Mapping[type[Node], int] = MappingProxyType({Aggregate: 4, Window: 4})
+_TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
+    {Aggregate: 4, SessionGroups: 4, Window: 4}
+)
 """How often an operator's own plan names its input; a join's names each as often as inputs change."""
 
 
@@ -360,7 +363,9 @@ def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
     rows, which is the same Z-set without a shuffle), and the output of an operator that nets it."""
-    if operator.append_only or isinstance(operator.node, Aggregate | Window | Upsert):
+    if operator.append_only or isinstance(
+        operator.node, Aggregate | SessionGroups | Window | Upsert
+    ):
         return True
     if isinstance(operator.node, Filter):
         return _is_consolidated(by_ref[operator.inputs[0]], by_ref)

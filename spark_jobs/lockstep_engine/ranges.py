@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lockstep.sql.plans.multiway import equal_columns
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
@@ -30,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     MultiwayJoin,
     Node,
     Project,
+    SessionGroups,
     TimeWindow,
     UnionAll,
     Upsert,
@@ -156,7 +158,7 @@ def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
             return _all(node.columns, [ranges.get for ranges in changed])
         case MultiwayJoin():
             return _of_join(node, node.columns, dict(enumerate(inputs)))
-        case Aggregate() | Upsert():
+        case Aggregate() | Upsert() | SessionGroups():
             return {name: found for r in changed for name, found in r.items() if name in node.keys}
         case Window():
             by = node.partition
@@ -193,7 +195,7 @@ def _of_join(
 ) -> dict[str, Range]:
     """Of the combinations in which one of the changes is: a column has a range where each change has
     one for a column that is equated with it, by way of others, too."""
-    equal = _equal_columns(node)
+    equal = equal_columns(node)
 
     def by(place: int, ranges: Ranges) -> Callable[[str], Range | None]:
         own = node.inputs[place].columns
@@ -203,15 +205,3 @@ def _of_join(
 
     found = [by(place, ranges) for place, ranges in changes.items() if ranges is not None]
     return _all(columns, found)
-
-
-def _equal_columns(node: MultiwayJoin) -> Mapping[str, set[str]]:
-    """Each equated column with all that equal it."""
-    equal: dict[str, set[str]] = {}
-    for equality in node.equalities:
-        both = equal.get(equality.left, {equality.left}) | equal.get(
-            equality.right, {equality.right}
-        )
-        for name in both:
-            equal[name] = both
-    return equal

@@ -13,6 +13,7 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     Upsert,
@@ -23,7 +24,7 @@ from lockstep.sql.plans.nodes import (
 
 __all__ = ["is_worth_keeping", "read_once", "times_read", "unread_times"]
 
-_STATEFUL = (MultiwayJoin, Aggregate, Window, Upsert, Temporal, Watermark)
+_STATEFUL = (MultiwayJoin, Aggregate, SessionGroups, Window, Upsert, Temporal, Watermark)
 _OF_NO_SUM = (AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX)
 
 
@@ -58,9 +59,9 @@ def read_once(circuit: Circuit) -> frozenset[str]:
 
 def _merges_once(operator: Operator, is_small: bool) -> bool:
     """Whether all that an aggregate does starts from its change merged by step, which it keeps where the
-    change is large. Sums may be of doubles, which are looked at again."""
+    change is large. Sums may be of doubles, which are looked at again. Sessions are always merged so."""
     node = operator.node
-    return (
+    return isinstance(node, SessionGroups) or (
         isinstance(node, Aggregate)
         and not is_small
         and not operator.rows

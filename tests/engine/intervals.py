@@ -131,7 +131,7 @@ class Runner:
                 for name, rows in deltas.items()
             },
             silent,
-            Before(self._trace, self._table, self._size, lambda name: self._size(f"source {name}")),
+            Before(self.trace, self._table, self._size, lambda name: self._size(f"source {name}")),
             context,
         )
         outboxes = {
@@ -191,7 +191,8 @@ class Runner:
             self._many_steps,
         )
 
-    def _trace(self, table: str) -> DataFrame | None:
+    def trace(self, table: str) -> DataFrame | None:
+        """What a trace has before the next interval, merged where this is done between them."""
         pieces = self._pieces.get(table)
         if pieces is None:
             return None
@@ -200,7 +201,7 @@ class Runner:
         rows = self._traces[table]
         if not self._merges_traces:
             return rows
-        return merge_trace(self._specs[table], without_past(self._specs[table], rows, self._trace))
+        return merge_trace(self._specs[table], without_past(self._specs[table], rows, self.trace))
 
     def _table(self, source: str, columns: tuple[str, ...]) -> DataFrame:
         """What a source brought before the interval."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -26,6 +26,7 @@ from lockstep.sql.plans.nodes import (
     AggregateCall,
     AggregateFunction,
     Expression,
+    Join,
     Node,
     Output,
     Project,
@@ -47,15 +48,48 @@ Change = tuple[tuple[Any, ...], int, int]
 MARKED = Watermark(Scan("w", ("k", "ts")), "ts", DELAY // dt.timedelta(microseconds=1))
 COUNT = AggregateCall("n", AggregateFunction.COUNT, None)
 LAST = AggregateCall("last", AggregateFunction.MAX, "ts")
-GROUPS = Aggregate(
-    Project(
-        TimeWindow(MARKED, "window", "ts", "4 seconds", "2 seconds"),
-        (*as_they_are(("k", "ts")), Output("end", Expression("`window`.end", ("window",)))),
-    ),
-    ("end", "k"),
-    (COUNT, LAST),
+OTHERS = Watermark(Scan("u", ("k", "ts")), "ts", 2 * MARKED.delay)
+
+
+def named(prefix: str, node: Node) -> Node:
+    """The rows under names that begin so."""
+    outputs = (Output(f"{prefix}{name}", Expression.column(name)) for name in node.columns)
+    return Project(node, tuple(outputs))
+
+
+def windows(node: Node) -> Node:
+    """The rows with the windows that they are in."""
+    return TimeWindow(node, "window", "ts", "4 seconds", "2 seconds")
+
+
+def ended(node: Node) -> Node:
+    """The rows with the ends of the windows that they are in."""
+    end = Output("end", Expression("`window`.end", ("window",)))
+    return Project(windows(node), (*as_they_are(("k", "ts")), end))
+
+
+GROUPS = Aggregate(ended(MARKED), ("end", "k"), (COUNT, LAST))
+SOON = Expression(
+    "`b_ts` >= `a_ts` AND `b_ts` - INTERVAL 1 SECOND < `a_ts` + INTERVAL 2 SECONDS",
+    ("a_ts", "b_ts"),
 )
-MEANINGS = {"`window`.end": lambda row: row["window"][1], "`now`": lambda row: row["now"]}
+NOT_LATER = Expression("`a_ts` <= `b_ts`", ("a_ts", "b_ts"))
+
+
+def is_soon(row: Mapping[str, Any]) -> bool:
+    if None in (row["a_ts"], row["b_ts"]):
+        return False
+    return bool(dt.timedelta(0) <= row["b_ts"] - row["a_ts"] < dt.timedelta(seconds=3))
+
+
+MEANINGS = {
+    "`window`.end": lambda row: row["window"][1],
+    "`now`": lambda row: row["now"],
+    SOON.text: is_soon,
+    NOT_LATER.text: lambda row: (
+        None not in (row["a_ts"], row["b_ts"]) and row["a_ts"] <= row["b_ts"]
+    ),
+}
 PLANS: dict[str, Node] = {
     "rows": MARKED,
     "groups": Aggregate(MARKED, ("k",), (COUNT, LAST)),
@@ -64,7 +98,25 @@ PLANS: dict[str, Node] = {
     "of another source": Temporal(
         Scan("u", ("k", "ts")), "ts", ">", Expression("`now`", ("now",)), (MARKED,)
     ),
+    "windows joined": Join(
+        named("a_", windows(MARKED)),
+        named("b_", windows(OTHERS)),
+        ("a_k", "a_window"),
+        ("b_k", "b_window"),
+    ),
+    "groups joined": Join(
+        named("a_", GROUPS),
+        named("b_", Aggregate(ended(OTHERS), ("end",), (COUNT,))),
+        ("a_end",),
+        ("b_end",),
+    ),
+    "times joined": Join(named("a_", MARKED), named("b_", OTHERS), ("a_k",), ("b_k",), SOON),
+    "itself joined": Join(named("a_", MARKED), named("b_", MARKED), ("a_k",), ("b_k",), SOON),
+    "one side bounded": Join(
+        named("a_", MARKED), named("b_", OTHERS), ("a_k",), ("b_k",), NOT_LATER
+    ),
 }
+JOINED = ("windows joined", "groups joined", "times joined", "itself joined", "one side bounded")
 
 
 def random_changes(random: Random, steps: Interval) -> list[Change]:
@@ -84,7 +136,7 @@ def random_changes(random: Random, steps: Interval) -> list[Change]:
 
 
 def folded(
-    changes: Sequence[Change], last: int
+    changes: Sequence[Change], last: int, delay: dt.timedelta = DELAY
 ) -> tuple[list[Change], list[Change], dict[int, dt.datetime]]:
     """The rows on time, the late ones, and the watermark after each step."""
     on_time, late, after = [], [], {}
@@ -95,9 +147,14 @@ def folded(
                 is_late = row[1] is not None and row[1] < mark
                 (late if is_late else on_time).append((row, weight, step))
                 greatest = max(greatest, row[1] or NEVER)
-        mark = greatest - DELAY if greatest > NEVER else NEVER
+        mark = greatest - delay if greatest > NEVER else NEVER
         after[step] = mark
     return on_time, late, after
+
+
+def check_late(runner: Runner, source: str, late: Sequence[Change]) -> None:
+    found = ZSet(((*row, at), weight) for row, weight, at in runner.late.get(source, []))
+    assert found == ZSet(((*row, at), weight) for row, weight, at in late)
 
 
 def check(spark: SparkSession, seed: int, name: str) -> None:
@@ -119,15 +176,16 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
         }
         found += changes_of(runner.run(deltas, interval, 100, interval == intervals[-1])["root"])
     on_time, late, after = folded(changes["w"], steps[1])
-    assert ZSet(((*row, at), w) for row, w, at in runner.late.get("w", [])) == ZSet(
-        ((*row, at), w) for row, w, at in late
-    )
+    check_late(runner, "w", late)
+    if name in JOINED:
+        changes["u"], late, _ = folded(changes["u"], steps[1], 2 * DELAY)
+        check_late(runner, "u", [] if name == "itself joined" else late)
     for step in range(steps[0], steps[1] + 1):
         sources = {
             "w": (("k", "ts"), up_to(on_time, step)),
             "u": (("k", "ts"), up_to(changes["u"], step)),
         }
-        expected = Oracle(MEANINGS, now=after[step]).evaluate(plan, sources)
+        expected = Oracle(MEANINGS, mark=after[step]).evaluate(plan, sources)
         assert up_to(found, step) - expected == ZSet(), f"seed {seed}: after step {step}"
 
 
@@ -140,3 +198,33 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
 @given(seed=st.integers(0, 1 << 40))
 def test_what_is_late_follows_from_the_steps(spark: SparkSession, name: str, seed: int) -> None:
     check(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        # The watermarks are at 7 and at 5 seconds; a partner is at most 3 seconds later.
+        ("times joined", {"a_ts": range(2, 10), "b_ts": range(5, 10)}),
+        ("itself joined", {"a_ts": range(4, 10), "b_ts": range(7, 10)}),
+        ("one side bounded", {"a_ts": range(10), "b_ts": range(5, 10)}),
+        # Windows that end at 6 seconds and later.
+        ("windows joined", {"a_ts": range(2, 10), "b_ts": range(2, 10)}),
+    ],
+)
+def test_merged_traces_have_what_can_still_be_met(
+    spark: SparkSession, name: str, seconds: Mapping[str, range]
+) -> None:
+    circuit = circuit_of(PLANS[name], frozenset())
+    runner = Runner(spark, circuit, merges_traces=True)
+    rows = [(0, START + dt.timedelta(seconds=second), 1, second) for second in range(10)]
+    for first, last in ((0, 4), (5, 9)):
+        delta = spark.createDataFrame([row for row in rows if first <= row[3] <= last], SCHEMA)
+        runner.run({"w": delta, "u": delta}, (first, last), 100, is_last=False)
+    traces = [trace for operator in circuit.operators for trace in operator.rows if trace]
+    found = {}
+    for trace in traces:
+        [column] = (one for one in trace.row if one.endswith("_ts"))
+        second = f"unix_seconds({column}) - {round(START.timestamp())}"
+        kept = runner.trace(trace.table).selectExpr(second).distinct().collect()
+        found[column] = sorted(second for (second,) in kept)
+    assert found == {column: list(kept) for column, kept in seconds.items()}

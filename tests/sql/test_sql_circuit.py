@@ -149,6 +149,31 @@ def test_aggregate_traces() -> None:
     ]
 
 
+KEYED = SOURCES.replace("subscribe = 't'", "subscribe = 't', format = 'upsert', key = 'a'")
+WITH_A_MAP = SOURCES.replace("t (", "t (m MAP<STRING, INT>, ")
+
+
+@pytest.mark.parametrize(
+    ("calls", "sources", "kinds"),
+    [
+        ("max_by(c, ts) AS x", SOURCES, [TraceKind.ACCUMULATORS]),
+        ("MIN_BY(b, struct(ts, a)) AS x, count(*) AS n", SOURCES, [TraceKind.ACCUMULATORS]),
+        ("max_by(c, ts) AS x, median(b) AS m", SOURCES, [TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+        ("max_by(c, ts) FILTER (WHERE b > 1) AS x", SOURCES, [TraceKind.ACCUMULATORS]),
+        ("max_by(b + 1, ts) AS x", SOURCES, [TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+        ("max_by(m, ts) AS x", WITH_A_MAP, [TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+        ("max_by(c, ts) AS x", KEYED, [TraceKind.ROWS, TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+    ],
+)
+def test_of_rows_that_stay_the_greatest_is_remembered(
+    calls: str, sources: str, kinds: list[TraceKind]
+) -> None:
+    found = circuit(
+        f"CREATE MATERIALIZED VIEW w AS SELECT a, {calls} FROM t GROUP BY a", sources=sources
+    )
+    assert [trace.kind for operator in found.operators for trace in operator.traces] == kinds
+
+
 def test_products_cost_what_the_state_costs() -> None:
     product = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a < u.a"), MultiwayJoin)
     keyed = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a = u.a"), MultiwayJoin)

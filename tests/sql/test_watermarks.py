@@ -131,6 +131,61 @@ def test_windows_come_out_when_they_are_over(name: str) -> None:
     check_golden(f"plans/final_{name}.txt", explain(found, build_circuit(found)))
 
 
+JOINS = {
+    "on_windows": "SELECT a.window.end AS until, a.n, b.n AS m FROM "
+    "(SELECT window, id, count(*) AS n FROM s GROUP BY window(at, '1 minute'), id) a JOIN "
+    "(SELECT window, id, count(*) AS n FROM r GROUP BY window(at, '1 minute'), id) b "
+    "ON a.window = b.window AND a.id = b.id",
+    "on_starts_of_three": "SELECT a.id FROM (SELECT id, window(at, '1 minute').start AS w FROM s) a "
+    "JOIN (SELECT id, window(at, '1 minute').start AS w FROM r) b ON a.w = b.w "
+    "JOIN (SELECT note, window(at, '1 minute').start AS w FROM r) c ON b.w = c.w AND b.id > 3",
+    "between": "SELECT s.id, r.note FROM s JOIN r ON s.id = r.id "
+    "AND r.at BETWEEN s.at AND s.at + INTERVAL 10 MINUTES",
+    "one_side": "SELECT s.id, r.note FROM s JOIN r ON s.id = r.id "
+    "AND r.at - INTERVAL 5 SECONDS < s.at + INTERVAL '1' HOUR",
+    "until_a_column": "SELECT s.id, r.note FROM s JOIN r ON s.id = r.id "
+    "WHERE s.day >= r.at AND r.at >= s.at",
+    "at_the_same_time": "SELECT s.id, r.note FROM s JOIN r USING (at)",
+    "top_of_groups": "SELECT window.end AS until, max(n) AS most FROM "
+    "(SELECT window, id, count(*) AS n FROM s GROUP BY window(at, '1 minute'), id) GROUP BY window",
+    "ranked": "SELECT id, n FROM (SELECT window, id, n, "
+    "rank() OVER (PARTITION BY window ORDER BY n DESC) AS place FROM "
+    "(SELECT window, id, count(*) AS n FROM s GROUP BY window(at, '1 minute'), id)) WHERE place < 3",
+}
+"""What is forgotten when watermarks have passed it."""
+
+KEPT = {
+    "other lengths": "SELECT a.id FROM (SELECT id, window(at, '1 minute').start AS w FROM s) a "
+    "JOIN (SELECT id, window(at, '2 minutes').start AS w FROM r) b ON a.w = b.w",
+    "a third input": "SELECT a.id FROM (SELECT id, window(at, '1 minute').start AS w FROM s) a "
+    "JOIN (SELECT id, window(at, '1 minute').start AS w FROM r) b ON a.w = b.w JOIN t ON t.a = b.id",
+    "no watermark": "SELECT s.id FROM s JOIN t ON s.id = t.a AND t.ts BETWEEN s.at AND s.at",
+    "no bound": "SELECT s.id FROM s JOIN r ON s.id = r.id AND r.at <> s.at",
+    "months": "SELECT s.id FROM s JOIN r ON s.id = r.id AND r.at < s.at + INTERVAL 1 MONTH",
+    "behind a join": "SELECT x.id FROM (SELECT s.id, s.at FROM s JOIN t ON s.id = t.a LIMIT 9) x "
+    "JOIN r ON x.id = r.id AND x.at = r.at",
+    "the clock": "SELECT s.id FROM (SELECT * FROM s WHERE at < now() - INTERVAL 1 HOUR) s "
+    "JOIN r ON s.id = r.id AND r.at BETWEEN s.at AND s.at + INTERVAL 10 MINUTES",
+}
+BOTH = MARKED + MARKED.replace("TABLE s", "TABLE r") + SOURCES
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_rows_are_remembered_until_watermarks_have_passed_them(name: str) -> None:
+    found = project(f"CREATE MATERIALIZED VIEW w AS {JOINS[name]}", sources=BOTH)
+    check_golden(f"plans/past_{name}.txt", explain(found, build_circuit(found)))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_rows_that_can_still_be_met_are_kept(name: str) -> None:
+    found = project(f"CREATE MATERIALIZED VIEW w AS {KEPT[name]}", sources=BOTH)
+    circuit = build_circuit(found)
+    rows = [trace for operator in circuit.operators for trace in operator.rows if trace]
+    assert len(rows) >= 2
+    assert not any(trace.past for trace in rows)
+    assert all(trace.kind is not TraceKind.RECENT for trace in rows)
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

@@ -220,24 +220,30 @@ class TraceKind(Enum):
     """What the rows of a trace are.
 
     ROWS          the integral of an input: its columns and `_weight`
+    RECENT        of that, the rows that are not past
     FIRST         of that, the rows that the operator's rank puts first, where rows stay
     ACCUMULATORS  per key, sums (or min/max on append-only input) that merge over rows
     VALUES        per key, the distinct values of one argument, with `_weight`
+    SESSIONS      per key, sessions with their bounds and accumulators, and `_weight`
     """
 
     ROWS = "rows"
+    RECENT = "recent rows"
     FIRST = "first rows"
     ACCUMULATORS = "accumulators"
     VALUES = "values"
+    SESSIONS = "sessions"
 
 
 @dataclass(frozen=True)
 class Past:
-    """Which rows of a trace nothing can change any more: those whose `end`, SQL over its key, the
-    least of the watermarks has passed. These are traces with, each, its delay in microseconds."""
+    """Which rows of a trace nothing can change any more, nor meet: those of which the least of the
+    watermarks has passed all `ends`, timestamps as SQL over its columns; where it `is_exclusive`, those
+    of which it has reached them. The watermarks are traces with, each, its delay in microseconds."""
 
-    end: str
+    ends: tuple[str, ...]
     watermarks: tuple[tuple[str, int], ...]
+    is_exclusive: bool = True
 
 
 @dataclass(frozen=True)
@@ -245,8 +251,8 @@ class TraceSpec:
     """One trace table: `_trace_` and 16 hex digits of the hash of the plan that it serves.
 
     `key` are the columns by which it is looked up; `columns` the other columns that it holds
-    (for ACCUMULATORS the engine names them: `columns` is empty). `past` are rows that merging may
-    leave out.
+    (for ACCUMULATORS and SESSIONS the engine names them: `columns` is empty). `past` are rows that
+    merging may leave out.
     """
 
     table: str

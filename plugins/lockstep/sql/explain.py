@@ -14,6 +14,7 @@ from lockstep.sql.circuit import (
     Circuit,
     Cost,
     Operator,
+    Past,
     Project,
     SourceTable,
     TraceKind,
@@ -32,6 +33,7 @@ from lockstep.sql.plans.nodes import (
     Output,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     UnionAll,
@@ -189,7 +191,7 @@ def _exchanged_by(operator: Operator) -> list[str]:
     if not operator.traces and not _in_tables(operator):
         return []
     match operator.node:
-        case Aggregate(keys=keys) | Upsert(keys=keys):
+        case Aggregate(keys=keys) | Upsert(keys=keys) | SessionGroups(by=keys):
             return list(keys)
         case Window(partition=partition):
             return list(partition)
@@ -216,6 +218,8 @@ def operator_kind(node: Node) -> str:
             return "join" if node.equalities else "product"
         case TimeWindow():
             return "time window"
+        case SessionGroups():
+            return "sessions"
         case Temporal():
             return "temporal filter"
         case UnionAll():
@@ -277,10 +281,8 @@ def _detail(operator: Operator) -> str:
             raise AssertionError("a circuit has multiway joins")
         case MultiwayJoin():
             text = _join(node)
-        case Aggregate():
-            calls = ", ".join(map(_call, node.aggregates))
-            by = f"by {', '.join(node.keys)}" if node.keys else "over all rows"
-            text = f"{by}: {calls}" if calls else by
+        case Aggregate() | SessionGroups():
+            text = _groups(node)
         case Watermark():
             behind = f", {interval_text(node.delay)} behind" if node.delay else ""
             text = f"of {node.column}{behind}; late rows to {late_table(node.source)}"
@@ -309,6 +311,16 @@ def _equality(equality: Equality) -> str:
     return equality.text.replace("`", "")
 
 
+def _groups(node: Aggregate | SessionGroups) -> str:
+    calls = [*map(_call, node.aggregates)]
+    keys = node.keys
+    if isinstance(node, SessionGroups):
+        keys = node.by
+        calls.insert(0, f"{node.window} = up to {node.gap} apart in {node.time}")
+    by = f"by {', '.join(keys)}" if keys else "over all rows"
+    return f"{by}: {', '.join(calls)}" if calls else by
+
+
 def _call(call: AggregateCall) -> str:
     return f"{call.name} = {call.text}"
 
@@ -331,8 +343,12 @@ def _window_call(call: WindowCall) -> str:
 def _trace_text(trace: TraceSpec) -> str:
     key = f"by {', '.join(trace.key)}" if trace.key else "without a key"
     columns = f": {', '.join(trace.columns)}" if trace.columns else ""
-    past = f", until {trace.past.end} is past" if trace.past else ""
+    past = f", until {_ends(trace.past)} past" if trace.past else ""
     return f"trace {trace.table} of {trace.kind.value} {key}{columns}{past}"
+
+
+def _ends(past: Past) -> str:
+    return f"{' and '.join(past.ends)} {'is' if len(past.ends) == 1 else 'are'}"
 
 
 def _trace_data(trace: TraceSpec) -> dict[str, Any]:

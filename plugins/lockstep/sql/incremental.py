@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -27,12 +28,16 @@ from lockstep.sql.circuit import (
     TraceKind,
     TraceSpec,
 )
+from lockstep.sql.plans.extremes_by import extremes_by
 from lockstep.sql.plans.final import window_end
+from lockstep.sql.plans.lifetimes import Lifetime, lifetimes, session_lifetime
 from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     BEFORE,
     Aggregate,
+    AggregateCall,
+    Expression,
     Filter,
     Generate,
     Join,
@@ -40,6 +45,7 @@ from lockstep.sql.plans.nodes import (
     Node,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     UnionAll,
@@ -50,9 +56,17 @@ from lockstep.sql.plans.nodes import (
     Window,
 )
 from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.plans.sessions import session_groups
 from lockstep.sql.sources.source_layout import decoding_options, layout_of
 
 __all__ = ["build_circuit"]
+
+_EXACT = re.compile(
+    r"(tiny|small|big)?int|integer|byte|short|long|(decimal|dec|numeric)\b.*", re.IGNORECASE
+)
+"""Types of which a sum is the same in any order."""
+
+_WITHOUT_ORDER = re.compile(r"\b(map|variant|interval|geography|geometry)\b", re.IGNORECASE)
 
 
 def build_circuit(project: Project) -> Circuit:
@@ -119,21 +133,34 @@ class _Builder:
         self._hashes: list[str] = []
         self.nodes: list[Node] = []
         self.inputs: list[tuple[int, ...]] = []
-        self.append_only: list[bool] = []
+        self._append_only: dict[Node, bool] = {}
         self._in_tables: list[bool] = []
 
     def add(self, node: Node) -> int:
         """The ref of a node, after those of its inputs."""
         if node in self._refs:
             return self._refs[node]
-        inputs = tuple(self.add(child) for child in node.inputs)
+        made = self._of_rows_that_stay(node)
+        inputs = tuple(self.add(child) for child in made.inputs)
         ref = self._refs[node] = len(self.nodes)
-        self.nodes.append(node)
+        self.nodes.append(made)
         self.inputs.append(inputs)
-        self.append_only.append(self._is_append_only(node, inputs))
-        self._in_tables.append(self._is_in_tables(node, inputs))
-        self._hashes.append(self._hash(node, inputs))
+        self._in_tables.append(self._is_in_tables(made, inputs))
+        self._hashes.append(self._hash(made, inputs))
         return ref
+
+    def _of_rows_that_stay(self, node: Node) -> Node:
+        """The same relation in a form that has to look at fewer rows, where its input's rows stay."""
+        if not isinstance(node, Aggregate) or not self.append_only(node.input):
+            sessions = session_groups(node, self._is_exact)
+            return sessions if sessions and self.append_only(sessions.input) else node
+        return extremes_by(node, self._has_order) or node
+
+    def append_only(self, node: Node) -> bool:
+        """Whether no row of the node is ever taken back."""
+        if node not in self._append_only:
+            self._append_only[node] = self._is_append_only(node)
+        return self._append_only[node]
 
     def operators(self, outputs: Iterable[int]) -> tuple[Operator, ...]:
         """All operators; `outputs` are read from outside."""
@@ -147,8 +174,8 @@ class _Builder:
                 node=node,
                 inputs=self.inputs[ref],
                 traces=self.traces(ref) or _traces(bodies[ref]),
-                append_only=self.append_only[ref],
-                inputs_stay=all(self.append_only[below] for below in self.inputs[ref]),
+                append_only=self.append_only(node),
+                inputs_stay=all(map(self.append_only, node.inputs)),
                 cost=Cost.CHANGE if self._keeps_first(ref) else _cost(node),
                 uses=uses[ref],
                 rows=self.rows(ref),
@@ -166,7 +193,7 @@ class _Builder:
 
         def leaf(of: int, columns: tuple[str, ...]) -> _Leaf:
             in_tables = of != ref and self._in_tables[of]
-            return _Leaf(columns, self._hashes[of], self.append_only[of], in_tables)
+            return _Leaf(columns, self._hashes[of], self.append_only(self.nodes[of]), in_tables)
 
         leaves = {BEFORE: leaf(ref, node.step.columns)}
         for place, below in enumerate(self.inputs[ref][1:]):
@@ -174,8 +201,8 @@ class _Builder:
         inner = _Builder(self._sources, leaves)
         return inner.operators([inner.add(_joined_step(node))])
 
-    def _is_append_only(self, node: Node, inputs: tuple[int, ...]) -> bool:
-        from_inputs = all(self.append_only[ref] for ref in inputs)
+    def _is_append_only(self, node: Node) -> bool:
+        from_inputs = all(map(self.append_only, node.inputs))
         match node:
             case Scan() if node.source in self._leaves:
                 return self._leaves[node.source].append_only
@@ -189,12 +216,39 @@ class _Builder:
             case Aggregate():
                 # A group that is there stays; with aggregates its row changes.
                 return from_inputs and not node.aggregates
-            case Weigh() | Window():
+            case Weigh() | Window() | SessionGroups():
                 return False
             case Temporal():
                 return from_inputs and node.enters
             case _:
                 return from_inputs
+
+    def _is_exact(self, node: Node, expression: Expression) -> bool:
+        declared = self._declared(node, expression)
+        return declared is not None and _EXACT.fullmatch(declared) is not None
+
+    def _has_order(self, node: Node, expression: Expression) -> bool:
+        declared = self._declared(node, expression)
+        return declared is not None and _WITHOUT_ORDER.search(declared) is None
+
+    def _declared(self, node: Node, expression: Expression) -> str | None:
+        """The type that a source declares of the column that an expression over a node is; None where it
+        is none."""
+        while expression.is_column:
+            [name] = expression.references
+            match node:
+                case Projection():
+                    [expression] = [o.expression for o in node.outputs if o.name == name]
+                    node = node.input
+                case Filter() | Watermark():
+                    node = node.input
+                case Scan() if node.source in self._sources:
+                    columns = self._sources[node.source].columns
+                    [declared] = [one.type for one in columns if one.key == name]
+                    return declared
+                case _:
+                    return None
+        return None
 
     def _hash(self, node: Node, inputs: tuple[int, ...]) -> str:
         """A name for what the node computes, the same in every process and release."""
@@ -224,19 +278,25 @@ class _Builder:
         match node:
             case MultiwayJoin():
                 equated = {name for e in node.equalities for name in (e.left, e.right)}
-                keys = (
-                    tuple(name for name in one.columns if name in equated) for one in node.inputs
+                return tuple(
+                    self._rows(of, [n for n in one.columns if n in equated], one.columns, past)
+                    for of, one, past in zip(
+                        inputs, node.inputs, map(self._past, lifetimes(node)), strict=True
+                    )
                 )
-                return tuple(map(self._rows, inputs, keys))
             case Aggregate() if node.collected:
                 read = dict.fromkeys(name for call in node.collected for name in call.references)
-                return (self._rows(inputs[0], node.keys, tuple(read)),)
+                past = self._past_windows(node.input, node.keys)
+                return (self._rows(inputs[0], node.keys, read, past),)
             case Window():
+                columns = node.input.columns
+                past = self._past_windows(node.input, node.partition)
                 if not self._keeps_first(ref):
-                    return (self._rows(inputs[0], node.partition),)
+                    return (self._rows(inputs[0], node.partition, columns, past),)
                 ranks = [[call.function.text.lower(), call.over, node.first] for call in node.calls]
-                rest = _rest(node.input.columns, node.partition)
-                return (self._trace(inputs[0], TraceKind.FIRST, node.partition, rest, ranks),)
+                rest = _rest(columns, node.partition)
+                first = self._trace(inputs[0], TraceKind.FIRST, node.partition, rest, ranks)
+                return (replace(first, past=past),)
             case _:
                 return ()
 
@@ -247,23 +307,32 @@ class _Builder:
         if not isinstance(node, Window) or node.first is None:
             return False
         [below] = self.inputs[ref]
-        return self.append_only[below] and not self._in_tables[below]
+        return self.append_only(node.input) and not self._in_tables[below]
 
     def _rows(
-        self, of: int, key: tuple[str, ...], columns: tuple[str, ...] | None = None
+        self, of: int, key: Iterable[str], columns: Iterable[str], past: Past | None
     ) -> TraceSpec | None:
+        """The rows of an input. Where some are forgotten nobody else may take them for the input."""
         if self._in_tables[of]:
             return None
-        read = self.nodes[of].columns if columns is None else columns
-        return self._trace(of, TraceKind.ROWS, key, _rest(read, key))
+        key = tuple(key)
+        if past is None:
+            return self._trace(of, TraceKind.ROWS, key, _rest(columns, key))
+        until = [*past.ends, past.is_exclusive, *map(list, past.watermarks)]
+        trace = self._trace(of, TraceKind.RECENT, key, _rest(columns, key), until)
+        return replace(trace, past=past)
 
     def traces(self, ref: int) -> tuple[TraceSpec, ...]:
         node, inputs = self.nodes[ref], self.inputs[ref]
         found: list[TraceSpec] = []
         if isinstance(node, Aggregate):
-            past = self._past(node)
+            past = self._past_windows(node.input, node.keys)
             own = self._aggregate_traces(node, inputs[0])
             found += [replace(trace, past=past) for trace in own]
+        if isinstance(node, SessionGroups):
+            calls = [node.time, node.gap, *_calls(node.aggregates)]
+            sessions = self._trace(inputs[0], TraceKind.SESSIONS, node.by, (), calls)
+            found.append(replace(sessions, past=self._past(session_lifetime(node))))
         if isinstance(node, Upsert):
             others = _rest(node.columns, node.keys)
             found.append(self._trace(inputs[0], TraceKind.ROWS, node.keys, others, ["upsert"]))
@@ -276,27 +345,26 @@ class _Builder:
         found += [trace for trace in self.rows(ref) if trace is not None]
         return tuple(dict.fromkeys(found))
 
-    def _past(self, node: Aggregate) -> Past | None:
-        """Groups of windows that are over, where the node has such."""
-        found = window_end(node)
-        if found is None:
+    def _past_windows(self, node: Node, keys: Iterable[str]) -> Past | None:
+        """Rows of windows that are over, where one of the keys is of such."""
+        found = window_end(node, keys)
+        return None if found is None else self._past(Lifetime((found[0],), found[1], True))
+
+    def _past(self, lifetime: Lifetime | None) -> Past | None:
+        if lifetime is None:
             return None
-        end, watermarks = found
-        tables = [
+        tables = (
             (self.traces(self._refs[one])[0].table, one.delay)
-            for one in watermarks
+            for one in lifetime.watermarks
             if isinstance(one, Watermark)
-        ]
-        return Past(end.text, tuple(tables))
+        )
+        ends = tuple(end.text for end in lifetime.ends)
+        return Past(ends, tuple(tables), lifetime.is_exclusive)
 
     def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
-        calls = [
-            [call.name, call.function.value, call.argument]
-            for call in node.aggregates
-            if call.expression is None
-        ]
+        calls = _calls(call for call in node.aggregates if call.expression is None)
         found = [self._trace(below, TraceKind.ACCUMULATORS, node.keys, (), calls)]
-        if not self.append_only[below]:
+        if not self.append_only(node.input):
             arguments = dict.fromkeys(
                 call.argument
                 for call in node.aggregates
@@ -311,7 +379,7 @@ class _Builder:
         self,
         of: int,
         kind: TraceKind,
-        key: tuple[str, ...],
+        key: Iterable[str],
         columns: tuple[str, ...],
         calls: Any = (),
     ) -> TraceSpec:
@@ -322,7 +390,7 @@ class _Builder:
             list(key),
             list(columns),
             list(calls),
-            self.append_only[of],
+            self.append_only(self.nodes[of]),
         ]
         return TraceSpec(f"_trace_{_digest(text)[:16]}", kind, key, columns)
 
@@ -331,13 +399,26 @@ def _traces(operators: Iterable[Operator]) -> tuple[TraceSpec, ...]:
     return tuple(dict.fromkeys(trace for one in operators for trace in one.traces))
 
 
-def _rest(columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
+def _calls(calls: Iterable[AggregateCall]) -> list[list[str | None]]:
+    return [[call.name, call.function.value, call.argument] for call in calls]
+
+
+def _rest(columns: Iterable[str], key: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in columns if name not in key)
 
 
 def _digest(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _canonical_groups(node: Aggregate | SessionGroups) -> list[Any]:
+    """What groups have beside keys and calls. Nothing, and not an empty list, where nothing is said:
+    names of traces stay."""
+    if isinstance(node, SessionGroups):
+        return [node.window, node.time, node.gap]
+    texts = [[call.name, call.text] for call in node.collected]
+    return [texts] if texts else []
 
 
 def _canonical_step(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
@@ -379,10 +460,8 @@ def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
             raise AssertionError("joins of two are merged into multiway joins before")
         case MultiwayJoin():
             text = [[e.text for e in node.equalities], [c.text for c in node.conditions]]
-        case Aggregate():
-            calls = [[call.name, call.function.value, call.argument] for call in node.aggregates]
-            texts = [[call.name, call.text] for call in node.collected]
-            text = [list(node.keys), calls, *([texts] if texts else [])]
+        case Aggregate() | SessionGroups():
+            text = [list(node.keys), _calls(node.aggregates), *_canonical_groups(node)]
         case Window():
             calls = [[c.name, c.function.text, c.over] for c in node.calls]
             limit: list[Any] = [] if node.first is None else [[node.first]]

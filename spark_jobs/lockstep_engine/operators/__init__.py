@@ -24,6 +24,7 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     UnionAll,
@@ -47,6 +48,7 @@ from lockstep_engine.operators.linear import (
     weigh,
 )
 from lockstep_engine.operators.recursive import recursive
+from lockstep_engine.operators.sessions import sessions
 from lockstep_engine.operators.temporal import temporal
 from lockstep_engine.operators.upsert import upsert
 from lockstep_engine.operators.window import window
@@ -95,6 +97,8 @@ def _evaluate(operator: Operator, inputs: Deltas, state: State, context: Context
             return temporal(operator, node, inputs[0], state, context)
         case Aggregate():
             return aggregate(operator, node, deltas[0], state, context)
+        case SessionGroups():
+            return sessions(operator, node, deltas[0], state, context)
         case Window():
             return window(operator, node, deltas[0], state, context)
         case Upsert():

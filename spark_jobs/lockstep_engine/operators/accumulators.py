@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -37,8 +38,14 @@ from pyspark.sql.types import (
 )
 
 from lockstep.errors import WrongUse
-from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
-from lockstep_engine.deltas import WEIGHT, quoted
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    SessionGroups,
+)
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import WEIGHT, columns_of, quoted
 
 __all__ = [
     "ROWS",
@@ -47,10 +54,15 @@ __all__ = [
     "collected_name",
     "is_exact",
     "places_of",
+    "summed",
+    "types_of",
     "value_of",
 ]
 
 ROWS = "_rows"
+
+Groups = Aggregate | SessionGroups
+_TYPED = (AggregateFunction.SUM, AggregateFunction.AVG)
 
 
 @dataclass(frozen=True)
@@ -80,8 +92,24 @@ def is_exact(kind: DataType) -> bool:
     return isinstance(kind, DoubleType | FloatType | StringType)
 
 
+def summed(node: Groups) -> list[str]:
+    """The arguments of sum and avg, whose types decide what is remembered."""
+    return [call.argument for call in node.aggregates if call.argument and call.function in _TYPED]
+
+
+def types_of(
+    node: Groups, wanted: Iterable[str], delta: DataFrame, context: Context
+) -> Mapping[str, DataType]:
+    """The types of these columns of the delta. Remembered, as asking Spark costs a round trip."""
+    if node not in context.types:
+        names = list(dict.fromkeys(wanted))
+        schema = delta.select(*columns_of(names)).schema if names else ()
+        context.types[node] = {field.name: field.dataType for field in schema}
+    return context.types[node]
+
+
 def accumulators_of(
-    node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]
+    node: Groups, by_value: Collection[str], types: Mapping[str, DataType]
 ) -> tuple[Accumulator, ...]:
     """The accumulators of the node's calls, each once, `_rows` first.
 
@@ -157,7 +185,7 @@ def _weighted_decimal(value: str, kind: DecimalType) -> str:
     )
 
 
-def value_of(call: AggregateCall, node: Aggregate, types: Mapping[str, DataType]) -> str:
+def value_of(call: AggregateCall, node: Groups, types: Mapping[str, DataType]) -> str:
     """The aggregate's value, in Spark's own result type, from the totals of its accumulators."""
     if call.expression is not None:
         value = quoted(collected_name(call))

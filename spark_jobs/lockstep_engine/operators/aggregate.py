@@ -35,6 +35,8 @@ from lockstep_engine.operators.accumulators import (
     collected_name,
     is_exact,
     places_of,
+    summed,
+    types_of,
     value_of,
 )
 from lockstep_engine.operators.collected import collected_per_step
@@ -49,8 +51,6 @@ from lockstep_engine.operators.extremes import Extremes, extremes_per_step, valu
 from lockstep_engine.operators.row_changes import row_changes
 
 __all__ = ["aggregate"]
-
-_TYPED = (AggregateFunction.SUM, AggregateFunction.AVG)
 
 
 def aggregate(
@@ -111,22 +111,19 @@ def _types(
     node: Aggregate, delta: DataFrame, by_value: Collection[str], context: Context
 ) -> Mapping[str, DataType]:
     """The types of all columns that count, if any does: what is summed, what a kernel returns."""
-    if node not in context.types:
-        calls = [call for call in node.aggregates if call.argument is not None]
-        is_typed = bool(by_value) or any(call.function in _TYPED for call in calls)
-        wanted = dict.fromkeys((*node.keys, *(str(call.argument) for call in calls)))
-        schema = delta.select(*columns_of(wanted)).schema if is_typed else ()
-        context.types[node] = {field.name: field.dataType for field in schema}
-    return context.types[node]
+    if not by_value and not summed(node):
+        return {}
+    arguments = (call.argument for call in node.aggregates if call.argument is not None)
+    return types_of(node, (*node.keys, *arguments), delta, context)
 
 
 def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum]:
     """The floating point arguments of sum and avg."""
-    summed = {call.argument for call in node.aggregates if call.function in _TYPED}
+    wanted = summed(node)
     return [
         ExactSum(argument, place)
         for argument, place in places_of(node.aggregates).items()
-        if argument in summed and is_exact(types[argument])
+        if argument in wanted and is_exact(types[argument])
     ]
 
 

@@ -31,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     Aggregate,
     MultiwayJoin,
     Node,
+    SessionGroups,
     Temporal,
     Upsert,
     Weigh,
@@ -189,7 +190,7 @@ def may_retract(node: Node) -> bool:
     when another comes."""
     if isinstance(node, Temporal) and not node.enters:
         return True
-    if isinstance(node, Upsert | Weigh | Window) or (
+    if isinstance(node, SessionGroups | Upsert | Weigh | Window) or (
         isinstance(node, Aggregate) and node.aggregates
     ):
         return True

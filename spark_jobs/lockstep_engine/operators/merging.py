@@ -16,6 +16,7 @@ from lockstep.sql.circuit import TraceKind, TraceSpec
 from lockstep_engine.deltas import WEIGHT, columns_of, merge_steps, quoted
 from lockstep_engine.operators.accumulators import ROWS
 from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE
+from lockstep_engine.operators.sessions import netted_sessions
 from lockstep_engine.operators.watermark import greatest_seen
 
 __all__ = ["merge_trace", "without_past"]
@@ -24,8 +25,8 @@ __all__ = ["merge_trace", "without_past"]
 def without_past(
     trace: TraceSpec, rows: DataFrame, read_trace: Callable[[str], DataFrame | None]
 ) -> DataFrame:
-    """The rows of a trace but for those of windows that are over: rows that would look them up are
-    late, and are left out before. `read_trace` gives the traces of watermarks."""
+    """The rows of a trace but for those that are past: rows that would look them up are late, and are
+    left out before. `read_trace` gives the traces of watermarks."""
     if trace.past is None:
         return rows
     marks = [greatest_seen(read_trace(table)) for table, _ in trace.past.watermarks]
@@ -33,12 +34,16 @@ def without_past(
     known = [mark - delay for mark, delay in zip(marks, delays, strict=True) if mark is not None]
     if len(known) < len(marks):
         return rows
-    return rows.where(f"coalesce({trace.past.end} > timestamp_micros({min(known)}L), true)")
+    sign, mark = "<=" if trace.past.is_exclusive else "<", f"timestamp_micros({min(known)}L)"
+    passed = (f"try_cast({end} AS TIMESTAMP) {sign} {mark}" for end in trace.past.ends)
+    return rows.where(f"NOT coalesce({' AND '.join(passed)}, false)")
 
 
 def merge_trace(trace: TraceSpec, rows: DataFrame) -> DataFrame:
     """The rows of a trace, at most one a key (or a row), in the columns of the trace."""
     names = rows.columns
+    if trace.kind is TraceKind.SESSIONS:
+        return netted_sessions(rows, trace.key)
     if trace.kind is not TraceKind.ACCUMULATORS:
         merged = merge_steps(rows, [name for name in names if name != WEIGHT])
         return merged.select(*columns_of(names))

@@ -30,7 +30,14 @@ from lockstep_engine.deltas import (
     step_before,
 )
 
-__all__ = ["AT", "UNTIL", "events_of", "in_order", "rows_at_positions"]
+__all__ = [
+    "AT",
+    "UNTIL",
+    "changes_at_positions",
+    "events_of",
+    "in_order",
+    "rows_at_positions",
+]
 
 AT = "_at"
 """The position's step; `_until` is the next position's of the same key, null at the last."""
@@ -80,6 +87,21 @@ def rows_at_positions(
         there.join(steps, F.expr(" AND ".join([*tests, f"{_PLACE} = _of"])), "inner")
         .select(*columns_of([*columns, AT, UNTIL]), copies)
         .drop("_copy")
+    )
+
+
+def changes_at_positions(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """`columns`, `_weight`, `_step`: what is given at each position and taken back at the next. What
+    stays is both, at the same step. What was there before the interval has been given."""
+    given = f"struct(1L AS {WEIGHT}, {AT} AS {STEP})"
+    taken = f"struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})"
+    return rows.select(
+        *columns_of(columns),
+        F.expr(
+            f"inline(CASE WHEN {AT} < 0 AND {UNTIL} IS NULL THEN NULL "
+            f"WHEN {AT} < 0 THEN array({taken}) WHEN {UNTIL} IS NULL THEN array({given}) "
+            f"ELSE array({given}, {taken}) END)"
+        ),
     )
 
 

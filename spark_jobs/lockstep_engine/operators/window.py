@@ -23,7 +23,6 @@ from lockstep.sql.plans.nodes import Expression, SortKey, Window, WindowCall
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,
-    WEIGHT,
     columns_of,
     consolidate,
     merge_steps,
@@ -32,7 +31,7 @@ from lockstep_engine.deltas import (
 from lockstep_engine.operators.evaluated import Evaluation, State
 from lockstep_engine.operators.partitions import (
     AT,
-    UNTIL,
+    changes_at_positions,
     events_of,
     in_order,
     rows_at_positions,
@@ -64,19 +63,9 @@ def window(
         pending = [call for call in pending if call not in ready]
     if node.first is not None:
         rows = rows.where(F.col(node.calls[0].name) <= node.first)
-    changes = rows.select(
-        *columns_of(node.columns),
-        F.expr(
-            f"inline(CASE WHEN {AT} < 0 AND {UNTIL} IS NULL THEN NULL "
-            f"WHEN {AT} < 0 THEN array(struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) "
-            f"WHEN {UNTIL} IS NULL THEN array(struct(1L AS {WEIGHT}, {AT} AS {STEP})) "
-            f"ELSE array(struct(1L AS {WEIGHT}, {AT} AS {STEP}), "
-            f"struct(-1L AS {WEIGHT}, {UNTIL} AS {STEP})) END)"
-        ),
-    )
-    changes = consolidate(changes, node.columns)
+    changes = consolidate(changes_at_positions(rows, node.columns), node.columns)
     appends = {
-        trace.table: merge_steps(delta if trace.kind is TraceKind.ROWS else changes, trace.row)
+        trace.table: merge_steps(changes if trace.kind is TraceKind.FIRST else delta, trace.row)
         for trace in operator.traces
     }
     return Evaluation(changes, appends)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
-from lockstep.sql.reading.clocks import bounds_of, clock_text
+from lockstep.sql.reading.clocks import bounds_of, clock_text, has_months
 from lockstep.sql.reading.comparisons import SIGNS
 from lockstep.sql.reading.syntax import SourceText, without_parentheses
 
@@ -31,7 +32,9 @@ __all__ = [
     "implied_for",
     "is_null",
     "is_trivial",
+    "moved_column",
     "occurrences",
+    "ordered",
     "parsed",
     "reads_clock",
     "rejects_nulls",
@@ -145,6 +148,61 @@ def comparison(expression: Expression) -> tuple[Expression, str, Expression] | N
         _part(source, without_parentheses(side)) for side in (node.this, node.expression)
     )
     return left, sign, right
+
+
+def ordered(condition: Expression) -> tuple[tuple[Expression, Expression], ...]:
+    """What a comparison or a BETWEEN says of the order of values: in each pair the first is not greater
+    than the second."""
+    source, node = parsed(condition)
+    if isinstance(node, exp.Between):
+        value, low, high = (
+            _part(source, without_parentheses(part))
+            for part in (node.this, node.args["low"], node.args["high"])
+        )
+        return (low, value), (value, high)
+    found = comparison(condition)
+    if found is None:
+        return ()
+    left, sign, right = found
+    return ((left, right),) if sign.startswith("<") else ((right, left),)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A column and the intervals, of a fixed length, that are added to it, or taken from it."""
+
+    column: str
+    added: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+
+    def less(self, other: Moved) -> Expression:
+        """This one without what is done to the other's column; null where that is no time any more."""
+        text = Expression.column(self.column).text
+        for interval in (*self.added, *other.taken):
+            text = f"try_add({text}, {interval})"
+        for interval in (*self.taken, *other.added):
+            text = f"try_subtract({text}, {interval})"
+        return Expression(text, (self.column,))
+
+
+@lru_cache(maxsize=4096)
+def moved_column(expression: Expression) -> Moved | None:
+    """`at`, `at - INTERVAL 1 HOUR`, `INTERVAL 5 SECONDS + at`; None for anything else."""
+    source, node = parsed(expression)
+    added: list[str] = []
+    taken: list[str] = []
+    while isinstance(node, exp.Add | exp.Sub):
+        done = added if isinstance(node, exp.Add) else taken
+        node, interval = without_parentheses(node.this), without_parentheses(node.expression)
+        if done is added and isinstance(node, exp.Interval):
+            node, interval = interval, node
+        if not isinstance(interval, exp.Interval) or has_months(interval):
+            return None
+        if any(interval.find_all(exp.Column)):
+            return None
+        done.append(_part(source, interval).text)
+    column = _part(source, node)
+    return Moved(column.references[0], tuple(added), tuple(taken)) if column.is_column else None
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -3,12 +3,12 @@
 No row on time can change them, as what the watermark is after a step is what the rows of all later
 steps are judged by. So they can be shown once, by a filter `end <= watermark` above the groups; and
 where nothing stands between the groups and the source that gives rows later than they came (a join, a
-condition on the clock), they can be forgotten.
+condition on the clock), what they are made of can be forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lockstep.sql.names import fresh_name
@@ -32,7 +32,14 @@ from lockstep.sql.plans.nodes import (
     Window,
 )
 
-__all__ = ["NotFinalError", "emit_final", "window_end"]
+__all__ = [
+    "NotFinalError",
+    "emit_final",
+    "is_plain",
+    "prompt_window_end",
+    "watermarks_of",
+    "window_end",
+]
 
 
 class NotFinalError(ValueError):
@@ -55,27 +62,66 @@ def emit_final(node: Node, views: Mapping[str, Node]) -> Node:
             raise NotFinalError("no groups")
 
 
-def window_end(node: Aggregate) -> tuple[Expression, tuple[Node, ...]] | None:
-    """Of groups that can be forgotten when they are over: the end of their window, over their keys,
-    and the watermarks that have to pass it. None for groups that are never over."""
-    try:
-        return _end(node, {}) if _is_plain(node.input) else None
-    except NotFinalError:
+End = tuple[Expression, tuple[Node, ...]]
+"""The end of a window, over a column, and the watermarks that have to pass it."""
+
+
+def window_end(node: Node, keys: Iterable[str]) -> End | None:
+    """Of rows of the node that are looked up by these keys: the end of the window that a key is of, and
+    the watermarks that have to pass it; no row of that window changes from then on. None where that
+    never is."""
+    ends = (prompt_window_end(node, key) for key in keys)
+    return next((end for end in ends if end is not None), None)
+
+
+def prompt_window_end(node: Node, column: str) -> End | None:
+    """The end of the window that the column is of, where rows change only in steps in which rows of that
+    window pass the watermarks about it."""
+    found = _window_end(node, column)
+    if found is None or not _is_prompt(node, column):
         return None
+    form, window = found
+    watermarks = watermarks_of(window.input, window.timestamp, {})
+    return (_end_of(form, column), watermarks) if watermarks else None
 
 
-def _is_plain(node: Node) -> bool:
+def _end_of(form: str, column: str) -> Expression:
+    return Expression(form.format(f"`{column}`"), (column,))
+
+
+def _is_prompt(node: Node, column: str) -> bool:
+    match node:
+        case TimeWindow() if column == node.name:
+            return is_plain(node.input)
+        case Project():
+            return _is_prompt(node.input, _value(node, column).references[0])
+        case Aggregate():
+            return column in node.keys and _is_prompt(node.input, column)
+        case Window():
+            return column in node.partition and _is_prompt(node.input, column)
+        case Filter() | TimeWindow() | Generate() | Weigh():
+            return _is_prompt(node.input, column)
+        case _:
+            return False
+
+
+def is_plain(node: Node) -> bool:
     """True where rows come from a watermark in the very step in which they passed it."""
     match node:
         case Watermark():
             return True
         case Project() | Filter() | TimeWindow() | Generate() | Weigh() | UnionAll():
-            return all(map(_is_plain, node.inputs))
+            return all(map(is_plain, node.inputs))
         case _:
             return False
 
 
-def _end(node: Aggregate, views: Mapping[str, Node]) -> tuple[Expression, tuple[Node, ...]]:
+def _value(node: Project, column: str) -> Expression:
+    [value] = [output.expression for output in node.outputs if output.name == column]
+    return value
+
+
+def _end(node: Aggregate, views: Mapping[str, Node]) -> End:
     """The end of the window that a group is of, and the watermarks that are about it."""
     for key in node.keys:
         found = _window_end(node.input, key)
@@ -84,10 +130,10 @@ def _end(node: Aggregate, views: Mapping[str, Node]) -> tuple[Expression, tuple[
     else:
         raise NotFinalError(f"groups by {', '.join(node.keys) or 'nothing'}")
     form, window = found
-    watermarks = _watermarks(window.input, window.timestamp, views)
+    watermarks = watermarks_of(window.input, window.timestamp, views)
     if not watermarks:
         raise NotFinalError(f"windows of {window.timestamp}, which no watermark is about")
-    return Expression(form.format(f"`{key}`"), (key,)), watermarks
+    return _end_of(form, key), watermarks
 
 
 def _final_groups(node: Aggregate, views: Mapping[str, Node]) -> Node:
@@ -105,7 +151,7 @@ def _window_end(node: Node, column: str) -> tuple[str, TimeWindow] | None:
         case TimeWindow() if column == node.name:
             return "{}.end", node
         case Project():
-            [value] = [output.expression for output in node.outputs if output.name == column]
+            value = _value(node, column)
             if len(value.references) != 1:
                 return None
             found = _window_end(node.input, value.references[0])
@@ -124,29 +170,29 @@ def _window_end(node: Node, column: str) -> tuple[str, TimeWindow] | None:
             return None
 
 
-def _watermarks(node: Node, column: str, views: Mapping[str, Node]) -> tuple[Node, ...]:
+def watermarks_of(node: Node, column: str, views: Mapping[str, Node]) -> tuple[Node, ...]:
     """The watermarks that are about the column, as it is in a source; none where a value of it may
-    come from elsewhere."""
+    come from elsewhere. `views` are the plans behind leaves."""
     match node:
         case Watermark():
             return (node,) if column == node.column else ()
         case Scan():
             plan = views.get(node.source)
-            return () if plan is None else _watermarks(plan, column, views)
+            return () if plan is None else watermarks_of(plan, column, views)
         case Project():
-            [value] = [output.expression for output in node.outputs if output.name == column]
-            return _watermarks(node.input, value.references[0], views) if value.is_column else ()
+            value = _value(node, column)
+            return watermarks_of(node.input, value.references[0], views) if value.is_column else ()
         case UnionAll():
-            every = [_watermarks(branch, column, views) for branch in node.branches]
+            every = [watermarks_of(branch, column, views) for branch in node.branches]
             return tuple(dict.fromkeys(one for of in every for one in of)) if all(every) else ()
         case Join() if column in node.left.columns and node.kind is not JoinKind.FULL:
-            return _watermarks(node.left, column, views)
+            return watermarks_of(node.left, column, views)
         case Join() if node.kind is JoinKind.INNER:
-            return _watermarks(node.right, column, views)
+            return watermarks_of(node.right, column, views)
         case Aggregate():
-            return _watermarks(node.input, column, views) if column in node.keys else ()
+            return watermarks_of(node.input, column, views) if column in node.keys else ()
         case Filter() | TimeWindow() | Generate() | Weigh() | Temporal() | Window():
             is_of_input = column in node.input.columns
-            return _watermarks(node.input, column, views) if is_of_input else ()
+            return watermarks_of(node.input, column, views) if is_of_input else ()
         case _:
             return ()

@@ -27,7 +27,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.plans.sharing import with_inputs
 
-__all__ = ["Hop", "Routes", "join_trees", "path", "routes"]
+__all__ = ["Hop", "Routes", "equal_columns", "join_trees", "path", "routes"]
 
 
 def join_trees(roots: Sequence[Node]) -> tuple[Node, ...]:
@@ -282,3 +282,15 @@ def _conditions(node: MultiwayJoin, joined: Sequence[int], place: int) -> tuple[
         for one in node.conditions
         if now.issuperset(one.references) and not (joined and before.issuperset(one.references))
     )
+
+
+def equal_columns(node: MultiwayJoin) -> Mapping[str, set[str]]:
+    """Each equated column with all that equal it, by way of others, too."""
+    equal: dict[str, set[str]] = {}
+    for equality in node.equalities:
+        both = equal.get(equality.left, {equality.left}) | equal.get(
+            equality.right, {equality.right}
+        )
+        for name in both:
+            equal[name] = both
+    return equal

@@ -25,7 +25,7 @@ from lockstep.sql.plans.terms import (
     require_columns,
     require_unique,
 )
-from lockstep.sql.plans.time_nodes import Temporal, TimeWindow
+from lockstep.sql.plans.time_nodes import SessionGroups, Temporal, TimeWindow
 
 __all__ = [
     "BEFORE",
@@ -46,6 +46,7 @@ __all__ = [
     "Project",
     "Recursive",
     "Scan",
+    "SessionGroups",
     "SortKey",
     "Temporal",
     "TimeWindow",
@@ -494,4 +495,5 @@ Node = (
     | Upsert
     | Recursive
     | Watermark
+    | SessionGroups
 )

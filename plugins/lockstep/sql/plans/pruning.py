@@ -19,6 +19,7 @@ from lockstep.sql.plans.nodes import (
     Project,
     Recursive,
     Scan,
+    SessionGroups,
     Temporal,
     TimeWindow,
     UnionAll,
@@ -91,7 +92,7 @@ def _with_pruned_inputs(node: Node, wanted: tuple[str, ...]) -> Node:
             result = _pruned_join(node, wanted)
         case Aggregate():
             result = _pruned_aggregate(node, wanted)
-        case Upsert() | MultiwayJoin() | Watermark():
+        case Upsert() | MultiwayJoin() | Watermark() | SessionGroups():
             result = node
         case Recursive():
             result = _pruned_recursive(node, wanted)

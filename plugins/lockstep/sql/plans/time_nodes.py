@@ -1,4 +1,4 @@
-"""Plan nodes about time: windows of timestamps, and rows that come and go as time goes on."""
+"""Plan nodes about time: windows and sessions, and rows that come and go as time goes on."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lockstep.sql.plans.terms import Expression, require_columns, require_unique
+from lockstep.sql.plans.terms import (
+    AggregateCall,
+    AggregateFunction,
+    Expression,
+    require_columns,
+    require_unique,
+)
 
 if TYPE_CHECKING:
     from lockstep.sql.plans.nodes import Node
 
-__all__ = ["Temporal", "TimeWindow"]
+__all__ = ["SessionGroups", "Temporal", "TimeWindow"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,44 @@ class Temporal:
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input, *self.watermarks)
+
+
+@dataclass(frozen=True)
+class SessionGroups:
+    """GROUP BY `keys`, one of which, `window`, is no column of the input but the struct<start, end> of a
+    session: rows that are equal in the other keys and follow each other in `time`, none of them more
+    than `gap` (an interval text) after the one before. The session ends the gap after its last row.
+
+    Rows of the input stay, and have a time. Aggregates are such as can be put together of those of
+    a session's parts.
+    """
+
+    input: Node
+    keys: tuple[str, ...]
+    window: str
+    time: str
+    gap: str
+    aggregates: tuple[AggregateCall, ...]
+
+    def __post_init__(self) -> None:
+        if self.window not in self.keys:
+            raise ValueError("SessionGroups has the session among its keys")
+        require_columns("SessionGroups", (self.time, *self.by), self.input.columns)
+        for call in self.aggregates:
+            if call.function is AggregateFunction.COLLECTED:
+                raise ValueError(f"SessionGroups can't put {call.text} together of parts")
+            require_columns("SessionGroups", call.references, self.input.columns)
+        require_unique("SessionGroups", self.columns)
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The keys that are columns of the input."""
+        return tuple(key for key in self.keys if key != self.window)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, *(call.name for call in self.aggregates))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)

@@ -1,10 +1,5 @@
 """session_window(ts, gap): runs of rows that follow each other within the gap, as a column below
-GROUP BY.
-
-A row begins a session where no row of its group is within the gap before it, and ends one where none
-is within the gap after it; as in Spark, rows just the gap apart are together. So both bounds are
-window functions over the rows of a group in the order of time: sessions grow, merge and split as rows
-come and go, and only groups that changed are looked at.
+GROUP BY. What it is made of: `plans/sessions`.
 """
 
 from __future__ import annotations
@@ -24,10 +19,9 @@ from lockstep.sql.plans.nodes import (
     Node,
     Output,
     Project,
-    SortKey,
     Window,
-    WindowCall,
 )
+from lockstep.sql.plans.sessions import SESSION_TIME, session_calls, session_struct
 from lockstep.sql.queries.functions import is_session, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Field, Relation, Scope
@@ -37,8 +31,6 @@ from lockstep.sql.reading.syntax import SourceText
 __all__ = ["Sessions"]
 
 _NAME = "session_window"
-_UP_TO_HERE = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-_FROM_HERE = "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"
 
 
 class Sessions:
@@ -113,42 +105,9 @@ def _with_sessions(
         (
             *as_they_are(columns),
             *map(Output, by, others),
-            Output("_session_time", time),
+            Output(SESSION_TIME, time),
         ),
     )
-    timed = Filter(computed, Expression("`_session_time` IS NOT NULL", ("_session_time",)))
-    at = Expression.column("_session_time")
-    order = (SortKey(at),)
-    begins = f"`_before` IS NULL OR `_session_time` > `_before` + INTERVAL '{gap}'"
-    ends = f"`_after` IS NULL OR `_after` > `_session_time` + INTERVAL '{gap}'"
-    calls = (
-        WindowCall("_before", Expression("lag(`_session_time`)", at.references), order),
-        WindowCall("_after", Expression("lead(`_session_time`)", at.references), order),
-        WindowCall(
-            "_session_start",
-            Expression(
-                f"last_value(CASE WHEN {begins} THEN `_session_time` END) IGNORE NULLS",
-                ("_before", "_session_time"),
-            ),
-            order,
-            _UP_TO_HERE,
-        ),
-        WindowCall(
-            "_session_last",
-            Expression(
-                f"first_value(CASE WHEN {ends} THEN `_session_time` END) IGNORE NULLS",
-                ("_after", "_session_time"),
-            ),
-            order,
-            _FROM_HERE,
-        ),
-    )
-    windowed = Window(timed, tuple(dict.fromkeys((*scope.carried, *by))), calls)
-    struct = f"named_struct('start', `_session_start`, 'end', `_session_last` + INTERVAL '{gap}')"
-    return Project(
-        windowed,
-        (
-            *as_they_are(columns),
-            Output(name, Expression(struct, ("_session_start", "_session_last"))),
-        ),
-    )
+    timed = Filter(computed, Expression(f"`{SESSION_TIME}` IS NOT NULL", (SESSION_TIME,)))
+    windowed = Window(timed, tuple(dict.fromkeys((*scope.carried, *by))), session_calls(gap))
+    return Project(windowed, (*as_they_are(columns), Output(name, session_struct(gap))))

@@ -1,0 +1,124 @@
+"""What an operator remembers and nothing can meet any more: watermarks have passed all that could.
+
+A row of a join's input is past where no later row of another input can be its partner, and no later
+row of its own input can be itself, taken back. Later rows of a source with a watermark are not below it,
+so a condition that says how late a partner may be bounds for how long a row counts. Two forms are found:
+
+- **windows that are equated**: each input has a column that is of a time window, and all of them are
+  equal. A row is past when the watermarks of all inputs have passed the end of its window;
+- **times that are compared**, of two inputs: `b.at <= a.at + INTERVAL 10 MINUTES`, or with a column
+  `a.until`. A row of a is past when the watermarks have passed that, and its own time.
+
+Everything stands on rows that come in the step in which they pass their watermark: behind a join or a
+condition on the clock they may come at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from lockstep.sql.plans.expressions import moved_column, ordered
+from lockstep.sql.plans.final import is_plain, prompt_window_end, watermarks_of
+from lockstep.sql.plans.multiway import equal_columns
+from lockstep.sql.plans.nodes import Expression, MultiwayJoin, Node, SessionGroups
+
+__all__ = ["SESSION_LAST", "Lifetime", "lifetimes", "session_lifetime"]
+
+SESSION_LAST = "_session_last"
+"""The column of a trace of sessions with the time of a session's last row."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """How long rows count: until the watermarks have passed all of `ends`, timestamps over the rows'
+    columns, and, where it is not `is_exclusive`, until they have passed more than that."""
+
+    ends: tuple[Expression, ...]
+    watermarks: tuple[Node, ...]
+    is_exclusive: bool
+
+
+def lifetimes(node: MultiwayJoin) -> tuple[Lifetime | None, ...]:
+    """By input how long its rows count; None for rows that count for good."""
+    by_window = _by_window(node)
+    if by_window is not None:
+        return by_window
+    if len(node.inputs) != 2:
+        return (None,) * len(node.inputs)
+    times = tuple(map(_times, node.inputs))
+    return _by_time(node, times, 0), _by_time(node, times, 1)
+
+
+def session_lifetime(node: SessionGroups) -> Lifetime | None:
+    """How long a session counts: as long as a row on time can follow its last one within the gap."""
+    watermarks = _times(node.input).get(node.time)
+    if watermarks is None:
+        return None
+    end = f"try_add(`{SESSION_LAST}`, INTERVAL '{node.gap}')"
+    return Lifetime((Expression(end, (SESSION_LAST,)),), watermarks, is_exclusive=False)
+
+
+def _by_window(node: MultiwayJoin) -> tuple[Lifetime, ...] | None:
+    for equal in dict.fromkeys(map(frozenset, equal_columns(node).values())):
+        ends = []
+        for below in node.inputs:
+            columns = (name for name in below.columns if name in equal)
+            found = (prompt_window_end(below, name) for name in columns)
+            ends.append(next((end for end in found if end is not None), None))
+        known = [end for end in ends if end is not None]
+        # A start says the same of windows of one length only.
+        forms = {_form(end) for end, _ in known}
+        if len(known) == len(node.inputs) and len(forms) == 1:
+            watermarks = tuple(dict.fromkeys(one for _, of in known for one in of))
+            return tuple(Lifetime((end,), watermarks, is_exclusive=True) for end, _ in known)
+    return None
+
+
+def _form(end: Expression) -> str:
+    return end.text.replace(f"`{end.references[0]}`", "", 1)
+
+
+Times = Mapping[str, tuple[Node, ...]]
+"""Columns of an input with the watermarks that are about them."""
+
+
+def _times(node: Node) -> Times:
+    if not is_plain(node):
+        return {}
+    found = {name: watermarks_of(node, name, {}) for name in node.columns}
+    return {name: watermarks for name, watermarks in found.items() if watermarks}
+
+
+def _by_time(node: MultiwayJoin, times: tuple[Times, ...], place: int) -> Lifetime | None:
+    own, others = times[place], times[1 - place]
+    latest = _latest(node, others, node.inputs[place].columns)
+    if not own or latest is None:
+        return None
+    end, partner = latest
+    [time, *_] = own
+    ends = dict.fromkeys((end, Expression.column(time)))
+    watermarks = dict.fromkeys((*own[time], *others[partner]))
+    return Lifetime(tuple(ends), tuple(watermarks), is_exclusive=False)
+
+
+def _latest(
+    node: MultiwayJoin, times: Collection[str], columns: Collection[str]
+) -> tuple[Expression, str] | None:
+    """The latest time that a partner may have, over these columns, and the partner's column."""
+    for low, high in _pairs(node):
+        early, late = moved_column(low), moved_column(high)
+        if early is None or late is None or early.column not in times or late.column not in columns:
+            continue
+        return late.less(early), early.column
+    return None
+
+
+def _pairs(node: MultiwayJoin) -> Iterator[tuple[Expression, Expression]]:
+    """What the join says of the order of two values: the first is not greater."""
+    for equality in node.equalities:
+        left, right = Expression.column(equality.left), Expression.column(equality.right)
+        yield left, right
+        yield right, left
+    for condition in node.conditions:
+        yield from ordered(condition)
