@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -82,21 +83,24 @@ def random_records(
     return changes
 
 
-def on_time(
-    prefix: str, column: str, delay: dt.timedelta, changes: list[Change], steps: tuple[int, int]
-) -> tuple[list[Change], dict[int, dt.datetime]]:
-    """The changes that are not below the watermark of their step, and what it is after each step."""
-    place = [*source_columns(prefix)].index(column)
-    kept: list[Change] = []
+def folded(
+    changes: Sequence[Change], place: int, delay: dt.timedelta, last: int
+) -> tuple[list[Change], list[Change], dict[int, dt.datetime]]:
+    """The changes on time, the late ones, and the watermark after each step, which is about the rows'
+    column at `place`."""
+    on_time: list[Change] = []
+    late: list[Change] = []
     after: dict[int, dt.datetime] = {}
     mark = greatest = NEVER
-    for step in range(steps[0], steps[1] + 1):
-        here = [change for change in changes if change[2] == step]
-        kept += [one for one in here if one[0][place] is None or one[0][place] >= mark]
-        greatest = max(greatest, *(row[place] or NEVER for row, _, _ in here), NEVER)
+    for step in range(last + 1):
+        for change in changes:
+            time, at = change[0][place], change[2]
+            if at == step:
+                (late if time is not None and time < mark else on_time).append(change)
+                greatest = max(greatest, time or NEVER)
         mark = greatest - delay if greatest > NEVER else NEVER
         after[step] = mark
-    return kept, after
+    return on_time, late, after
 
 
 def as_table(prefix: str, changes: list[Change]) -> pa.Table:

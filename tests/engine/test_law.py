@@ -20,7 +20,7 @@ from oracle import Oracle
 from placements import placements
 from plans import EVENTS, KEYED, TABLE, TIMED, PlanMaker, source_columns
 from pyspark.sql import SparkSession
-from streams import Change, as_table, on_time, random_changes, random_records
+from streams import Change, as_table, folded, random_changes, random_records
 
 from lockstep.control.job import Placement
 from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Aggregate, Scan, Window
@@ -110,9 +110,9 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     found = emitted(spark, runner, changes, intervals, layouts, records)
     if isinstance(plan, Aggregate | Window):
         check_consolidated(found)
-    timed = changes.get(TIMED, [])
-    changes[TIMED], marks = on_time(TIMED, f"{TIMED}time", delay, timed, steps)
-    columns = {prefix: tuple(source_columns(prefix)) for prefix in (*changes, KEYED)}
+    columns = {prefix: tuple(source_columns(prefix)) for prefix in (*changes, KEYED, TIMED)}
+    place = columns[TIMED].index(f"{TIMED}time")
+    changes[TIMED], _, marks = folded(changes.get(TIMED, []), place, delay, steps[1])
     columns[KEYED] += CHANGE_COLUMNS
     for step in range(steps[0], steps[1] + 1):
         oracle = Oracle(maker.meanings, maker.steps, time_of(step), marks[step])

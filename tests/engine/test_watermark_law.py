@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from intervals import START, Interval, Runner, changes_of, circuit_of, up_to
 from oracle import Oracle
 from pyspark.sql import SparkSession
+from streams import Change, folded
 from test_law import random_intervals
 
 from lockstep.sql.plans.columns import as_they_are
@@ -41,9 +42,7 @@ pytestmark = pytest.mark.spark
 
 EXAMPLES = 60 if os.environ.get("LOCKSTEP_LAW") == "large" else 3
 DELAY = dt.timedelta(seconds=2)
-NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 SCHEMA = "k int, ts timestamp, _weight bigint, _step bigint"
-Change = tuple[tuple[Any, ...], int, int]
 
 MARKED = Watermark(Scan("w", ("k", "ts")), "ts", DELAY // dt.timedelta(microseconds=1))
 COUNT = AggregateCall("n", AggregateFunction.COUNT, None)
@@ -135,23 +134,6 @@ def random_changes(random: Random, steps: Interval) -> list[Change]:
     return changes
 
 
-def folded(
-    changes: Sequence[Change], last: int, delay: dt.timedelta = DELAY
-) -> tuple[list[Change], list[Change], dict[int, dt.datetime]]:
-    """The rows on time, the late ones, and the watermark after each step."""
-    on_time, late, after = [], [], {}
-    mark = greatest = NEVER
-    for step in range(last + 1):
-        for row, weight, at in changes:
-            if at == step:
-                is_late = row[1] is not None and row[1] < mark
-                (late if is_late else on_time).append((row, weight, step))
-                greatest = max(greatest, row[1] or NEVER)
-        mark = greatest - delay if greatest > NEVER else NEVER
-        after[step] = mark
-    return on_time, late, after
-
-
 def check_late(runner: Runner, source: str, late: Sequence[Change]) -> None:
     found = ZSet(((*row, at), weight) for row, weight, at in runner.late.get(source, []))
     assert found == ZSet(((*row, at), weight) for row, weight, at in late)
@@ -175,10 +157,10 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
             for source, of in changes.items()
         }
         found += changes_of(runner.run(deltas, interval, 100, interval == intervals[-1])["root"])
-    on_time, late, after = folded(changes["w"], steps[1])
+    on_time, late, after = folded(changes["w"], 1, DELAY, steps[1])
     check_late(runner, "w", late)
     if name in JOINED:
-        changes["u"], late, _ = folded(changes["u"], steps[1], 2 * DELAY)
+        changes["u"], late, _ = folded(changes["u"], 1, 2 * DELAY, steps[1])
         check_late(runner, "u", [] if name == "itself joined" else late)
     for step in range(steps[0], steps[1] + 1):
         sources = {

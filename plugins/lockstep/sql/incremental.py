@@ -28,9 +28,9 @@ from lockstep.sql.circuit import (
     TraceKind,
     TraceSpec,
 )
+from lockstep.sql.plans.columns import origin
 from lockstep.sql.plans.extremes_by import extremes_by
-from lockstep.sql.plans.final import window_end
-from lockstep.sql.plans.lifetimes import Lifetime, lifetimes, session_lifetime
+from lockstep.sql.plans.lifetimes import Lifetime, lifetimes, session_lifetime, window_lifetime
 from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
@@ -151,10 +151,12 @@ class _Builder:
 
     def _of_rows_that_stay(self, node: Node) -> Node:
         """The same relation in a form that has to look at fewer rows, where its input's rows stay."""
-        if not isinstance(node, Aggregate) or not self.append_only(node.input):
-            sessions = session_groups(node, self._is_exact)
-            return sessions if sessions and self.append_only(sessions.input) else node
-        return extremes_by(node, self._has_order) or node
+        sessions = session_groups(node, self._is_exact)
+        if sessions is not None and self.append_only(sessions.input):
+            return sessions
+        if isinstance(node, Aggregate) and self.append_only(node.input):
+            return extremes_by(node, self._has_order) or node
+        return node
 
     def append_only(self, node: Node) -> bool:
         """Whether no row of the node is ever taken back."""
@@ -234,21 +236,11 @@ class _Builder:
     def _declared(self, node: Node, expression: Expression) -> str | None:
         """The type that a source declares of the column that an expression over a node is; None where it
         is none."""
-        while expression.is_column:
-            [name] = expression.references
-            match node:
-                case Projection():
-                    [expression] = [o.expression for o in node.outputs if o.name == name]
-                    node = node.input
-                case Filter() | Watermark():
-                    node = node.input
-                case Scan() if node.source in self._sources:
-                    columns = self._sources[node.source].columns
-                    [declared] = [one.type for one in columns if one.key == name]
-                    return declared
-                case _:
-                    return None
-        return None
+        leaf, column = origin(node, expression)
+        if not column.is_column or not isinstance(leaf, Scan) or leaf.source not in self._sources:
+            return None
+        columns = self._sources[leaf.source].columns
+        return next(one.type for one in columns if one.key == column.references[0])
 
     def _hash(self, node: Node, inputs: tuple[int, ...]) -> str:
         """A name for what the node computes, the same in every process and release."""
@@ -286,11 +278,11 @@ class _Builder:
                 )
             case Aggregate() if node.collected:
                 read = dict.fromkeys(name for call in node.collected for name in call.references)
-                past = self._past_windows(node.input, node.keys)
+                past = self._past(window_lifetime(node.input, node.keys))
                 return (self._rows(inputs[0], node.keys, read, past),)
             case Window():
                 columns = node.input.columns
-                past = self._past_windows(node.input, node.partition)
+                past = self._past(window_lifetime(node.input, node.partition))
                 if not self._keeps_first(ref):
                     return (self._rows(inputs[0], node.partition, columns, past),)
                 ranks = [[call.function.text.lower(), call.over, node.first] for call in node.calls]
@@ -326,7 +318,7 @@ class _Builder:
         node, inputs = self.nodes[ref], self.inputs[ref]
         found: list[TraceSpec] = []
         if isinstance(node, Aggregate):
-            past = self._past_windows(node.input, node.keys)
+            past = self._past(window_lifetime(node.input, node.keys))
             own = self._aggregate_traces(node, inputs[0])
             found += [replace(trace, past=past) for trace in own]
         if isinstance(node, SessionGroups):
@@ -344,11 +336,6 @@ class _Builder:
             found.append(self._trace(inputs[0], TraceKind.ACCUMULATORS, (), (), [node.column]))
         found += [trace for trace in self.rows(ref) if trace is not None]
         return tuple(dict.fromkeys(found))
-
-    def _past_windows(self, node: Node, keys: Iterable[str]) -> Past | None:
-        """Rows of windows that are over, where one of the keys is of such."""
-        found = window_end(node, keys)
-        return None if found is None else self._past(Lifetime((found[0],), found[1], True))
 
     def _past(self, lifetime: Lifetime | None) -> Past | None:
         if lifetime is None:

@@ -62,7 +62,6 @@ __all__ = [
 ROWS = "_rows"
 
 Groups = Aggregate | SessionGroups
-_TYPED = (AggregateFunction.SUM, AggregateFunction.AVG)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def is_exact(kind: DataType) -> bool:
 
 def summed(node: Groups) -> list[str]:
     """The arguments of sum and avg, whose types decide what is remembered."""
-    return [call.argument for call in node.aggregates if call.argument and call.function in _TYPED]
+    return [call.argument for call in node.aggregates if call.argument and call.function.is_sum]
 
 
 def types_of(

@@ -8,7 +8,6 @@ with the greatest (least) x; Spark takes one of them. Rows without a y do not co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -34,11 +33,9 @@ _FUNCTIONS: Mapping[str, AggregateFunction] = MappingProxyType(
 )
 
 
-def extremes_by(node: Node, has_order: Callable[[Node, Expression], bool]) -> Node | None:
+def extremes_by(node: Aggregate, has_order: Callable[[Node, Expression], bool]) -> Node | None:
     """The same groups with extremes of structs, None where there are none to be made. `has_order` says
     of an expression over a node whether it is known to be of a type that has an order."""
-    if not isinstance(node, Aggregate):
-        return None
     found = {
         call.name: pair
         for call in node.collected
@@ -50,7 +47,7 @@ def extremes_by(node: Node, has_order: Callable[[Node, Expression], bool]) -> No
     pairs = tuple(Output(names[call], _struct(*found[call])) for call in found)
     below = tidy(Project(node.input, (*as_they_are(node.input.columns), *pairs)))
     calls = tuple(
-        replace(call, function=_function(call), argument=names[call.name], expression=None)
+        AggregateCall(call.name, _FUNCTIONS[_name(call)], names[call.name])
         if call.name in found
         else call
         for call in node.aggregates
@@ -67,14 +64,14 @@ def _struct(value: Expression, by: Expression) -> Expression:
     return from_text(f"CASE WHEN {by.text} IS NOT NULL THEN {text} END")
 
 
-def _function(call: AggregateCall) -> AggregateFunction:
-    return _FUNCTIONS[call.text.partition("(")[0].lower()]
+def _name(call: AggregateCall) -> str:
+    return call.text.partition("(")[0].lower()
 
 
 def _pair(call: AggregateCall) -> tuple[Expression, Expression] | None:
     """The arguments of a call of max_by or min_by."""
     assert call.expression is not None, "of a collected call"
-    if call.text.partition("(")[0].lower() not in _FUNCTIONS:
+    if _name(call) not in _FUNCTIONS:
         return None
     source, node = parsed(call.expression)
     if not isinstance(node, exp.Anonymous) or len(node.expressions) != 2:

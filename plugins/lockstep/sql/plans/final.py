@@ -8,7 +8,7 @@ condition on the clock), what they are made of can be forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lockstep.sql.names import fresh_name
@@ -38,7 +38,6 @@ __all__ = [
     "is_plain",
     "prompt_window_end",
     "watermarks_of",
-    "window_end",
 ]
 
 
@@ -64,14 +63,6 @@ def emit_final(node: Node, views: Mapping[str, Node]) -> Node:
 
 End = tuple[Expression, tuple[Node, ...]]
 """The end of a window, over a column, and the watermarks that have to pass it."""
-
-
-def window_end(node: Node, keys: Iterable[str]) -> End | None:
-    """Of rows of the node that are looked up by these keys: the end of the window that a key is of, and
-    the watermarks that have to pass it; no row of that window changes from then on. None where that
-    never is."""
-    ends = (prompt_window_end(node, key) for key in keys)
-    return next((end for end in ends if end is not None), None)
 
 
 def prompt_window_end(node: Node, column: str) -> End | None:

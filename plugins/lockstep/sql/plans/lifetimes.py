@@ -15,7 +15,7 @@ condition on the clock they may come at any time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lockstep.sql.plans.expressions import moved_column, ordered
@@ -23,7 +23,7 @@ from lockstep.sql.plans.final import is_plain, prompt_window_end, watermarks_of
 from lockstep.sql.plans.multiway import equal_columns
 from lockstep.sql.plans.nodes import Expression, MultiwayJoin, Node, SessionGroups
 
-__all__ = ["SESSION_LAST", "Lifetime", "lifetimes", "session_lifetime"]
+__all__ = ["SESSION_LAST", "Lifetime", "lifetimes", "session_lifetime", "window_lifetime"]
 
 SESSION_LAST = "_session_last"
 """The column of a trace of sessions with the time of a session's last row."""
@@ -48,6 +48,16 @@ def lifetimes(node: MultiwayJoin) -> tuple[Lifetime | None, ...]:
         return (None,) * len(node.inputs)
     times = tuple(map(_times, node.inputs))
     return _by_time(node, times, 0), _by_time(node, times, 1)
+
+
+def window_lifetime(node: Node, keys: Iterable[str]) -> Lifetime | None:
+    """How long rows of the node count that are looked up by these keys: until the window that one of the
+    keys is of is over, as no row of it changes from then on. None for rows that count for good."""
+    for key in keys:
+        end = prompt_window_end(node, key)
+        if end is not None:
+            return Lifetime((end[0],), end[1], is_exclusive=True)
+    return None
 
 
 def session_lifetime(node: SessionGroups) -> Lifetime | None:

@@ -15,12 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from lockstep.sql.plans.expressions import substitute
+from lockstep.sql.plans.columns import origin
 from lockstep.sql.plans.nodes import (
     Aggregate,
-    AggregateFunction,
     Expression,
-    Filter,
     Node,
     Output,
     Project,
@@ -99,9 +97,7 @@ def session_groups(
     arguments = {call.argument: values[call.argument] for call in node.aggregates if call.argument}
     below = window.input
     summed = (
-        values[call.argument]
-        for call in node.aggregates
-        if call.argument and call.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+        values[call.argument] for call in node.aggregates if call.argument and call.function.is_sum
     )
     if (
         node.collected
@@ -129,20 +125,5 @@ def _are_over(node: Node, values: Mapping[str, Expression]) -> bool:
 
 def _are_same(node: Node, keys: Mapping[str, Expression], partition: tuple[str, ...]) -> bool:
     """Whether rows are grouped by what sessions are of, beside the session."""
-    by = {_defined(node, Expression.column(name)) for name in partition}
-    return by == {_defined(node, one) for one in keys.values()}
-
-
-def _defined(node: Node, expression: Expression) -> Expression:
-    """The expression over what projections just below are made of."""
-    while True:
-        if isinstance(node, Filter):
-            node = node.input
-            continue
-        if not isinstance(node, Project):
-            return expression
-        values = {output.name: output.expression for output in node.outputs}
-        found = substitute(expression, values)
-        if found is None:
-            return expression
-        node, expression = node.input, found
+    by = {origin(node, Expression.column(name)) for name in partition}
+    return by == {origin(node, one) for one in keys.values()}

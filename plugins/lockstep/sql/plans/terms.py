@@ -79,6 +79,11 @@ class AggregateFunction(Enum):
         """True for min and max, which need the values themselves where their input retracts."""
         return self in (AggregateFunction.MIN, AggregateFunction.MAX)
 
+    @property
+    def is_sum(self) -> bool:
+        """True for sum and avg, of which the argument's type decides what is remembered."""
+        return self in (AggregateFunction.SUM, AggregateFunction.AVG)
+
 
 @dataclass(frozen=True)
 class AggregateCall:
