@@ -65,7 +65,6 @@ class Attempt:
         """Read and evaluate. To `kept` are added the frames that are to be released once all that
         follows from them is written. Raises BadRecord where a source says on_error = 'fail'."""
         context = self.context()
-        are_few = context.records <= FEW_ROWS
         with self.watch.part("decode"):
             decoded = self._decode(context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
@@ -86,7 +85,7 @@ class Attempt:
                 evaluated = evaluate_circuit(circuit, deltas, silent, before, context, measures)
                 kept.extend(evaluated.kept)
                 bad = counting.result()
-        return Worked(are_few, decoded, bad, evaluated)
+        return Worked(context.records <= FEW_ROWS, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

@@ -18,6 +18,7 @@ from lockstep.adapters.verify import verify
 from lockstep.control.receipts import ReceiptStatus
 from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
+from lockstep_engine import attempt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import (
@@ -340,3 +341,21 @@ def test_a_view_of_another_pipeline_is_a_table_like_others(shop: Shop, tmp_path:
         shop.advance()
         above.advance()
         above.check({"sizes": largest.format(shop.view("counts"))})
+
+
+def test_few_rows_of_files_that_were_rewritten_are_appended_from_here(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    shop.advance()
+    monkeypatch.setattr(attempt, "FEW_ROWS", 10)
+    shop.sql("DELETE FROM @orders WHERE id = 3")
+    shop.advance()
+    shop.check(COUNTS)
+    # By as much as the rewritten file has rows it is recorded.
+    assert shop.slices("orders")[-1].records > 10
+    [summary] = shop.spark.sql(
+        f"SELECT summary FROM {shop.view('counts_changes')}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    ).collect()
+    assert "spark.app.id" not in summary[0]
