@@ -101,6 +101,12 @@ class Context:
         return replace(self, guarding=replace(self.guarding, noted=None))
 
     @property
+    def long_state(self) -> int:
+        """From so many rows on the first are taken out before they are numbered: to sort a row takes
+        many times as long as to read it."""
+        return self.large_state // 50
+
+    @property
     def partitions(self) -> int:
         """The shuffle partitions wanted: one a worker, some where a delta is large."""
         return self.placement.workers * (1 if self.is_small else _PARTS)

@@ -45,6 +45,7 @@ from lockstep_engine.operators.linear import net_by_pane, rows_before
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
+from lockstep_engine.operators.window import first_before, is_limit
 from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 
@@ -234,6 +235,8 @@ class _Building:
         )
         own = (trace for trace in operator.traces if trace not in operator.rows)
         traces = {trace.table: self._trace(operator, 0, trace) for trace in own}
+        if isinstance(operator.node, Window):
+            rows = self._first_rows(operator, operator.node, rows)
         state = State(rows, traces)
         if isinstance(operator.node, Watermark):
             return self._watermark(operator, operator.node, state)
@@ -245,6 +248,21 @@ class _Building:
         if rows is None or self.before.trace_size(trace.table) < self.context.large_state:
             return rows
         return within(rows, self._touched(operator, place, trace.row))
+
+    def _first_rows(
+        self, operator: Operator, node: Window, rows: tuple[DataFrame | None, ...]
+    ) -> tuple[DataFrame | None, ...]:
+        """Of what a LIMIT has to look at, where that is much, what it can give."""
+        if operator.inputs_stay or rows[0] is None or not is_limit(node):
+            return rows
+        [trace], [ref] = operator.rows, operator.inputs
+        if trace is not None:
+            size = self.before.trace_size(trace.table)
+        else:
+            size = max(map(self.before.table_size, sources_below(self.operators, ref)), default=0)
+        if size < self.context.long_state:
+            return rows
+        return (first_before(node, rows[0], self._delta(ref), size),)
 
     def _touched(self, operator: Operator, place: int, columns: Collection[str]) -> Ranges:
         inputs = tuple(map(self._ranges, operator.inputs))

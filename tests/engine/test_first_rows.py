@@ -7,11 +7,13 @@ from random import Random
 
 import pytest
 from intervals import Runner, changes_of, circuit_of, up_to
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.sql.circuit import TraceKind
 from lockstep.sql.plans.nodes import Expression, Scan, SortKey, Window, WindowCall
 from lockstep.zset import ZSet
+from lockstep_engine import evaluation
+from lockstep_engine.operators.window import first_before
 
 FIRST = 2
 LAST = 11
@@ -35,11 +37,12 @@ def changes(append_only: bool) -> list[Change]:
     return found
 
 
-def ranked(rank: str, rows: Sequence[Row]) -> list[tuple[int, int, str, int]]:
-    """The first rows by descending v of each k with their rank, as SQL defines it."""
+def ranked(rank: str, rows: Sequence[Row], by_key: bool = True) -> list[tuple[int, int, str, int]]:
+    """The first rows by descending v, of each k, with their rank, as SQL defines it."""
     found = []
-    for key in {row[0] for row in rows}:
-        ordered = sorted((r for r in rows if r[0] == key), key=lambda r: (-r[1], r[2]))
+    for key in {row[0] for row in rows} if by_key else {None}:
+        own = [row for row in rows if key in (None, row[0])]
+        ordered = sorted(own, key=lambda r: (-r[1], r))
         for place, row in enumerate(ordered):
             greater = [other for other in ordered if other[1] > row[1]]
             number = {
@@ -85,3 +88,51 @@ def test_first_rows(spark: SparkSession, rank: str, append_only: bool, records: 
     for step in range(LAST + 1):
         expected = ZSet.of_rows(ranked(rank, copies(rows, step)))
         assert up_to(found, step) == expected, f"after step {step}"
+
+
+def taken_from_the_top() -> list[Change]:
+    """Many rows at first; after that, at each step, the greatest goes, and a lesser one comes again."""
+    there = [(number % 3, number, "a") for number in range(30)]
+    found: list[Change] = [(row, 1, 0) for row in there]
+    for step in range(1, LAST + 1):
+        greatest = there.pop()
+        found += [(greatest, -1, step), (there[step // 2], 1, step)]
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("records", [10, 1_000_000])
+@pytest.mark.parametrize("rank", ["row_number()", "rank()"])
+def test_a_limit_of_many_rows_looks_at_the_first(
+    spark: SparkSession, rank: str, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_v = SortKey(Expression.column("v"), descending=True, nulls_first=False)
+    plan = Window(
+        Scan("t", ("k", "v", "n")), (), (WindowCall("r", Expression(rank), (by_v,)),), FIRST
+    )
+    looked_at: list[tuple[int, int]] = []
+
+    def watched(node: Window, rows: DataFrame, delta: DataFrame, size: int) -> DataFrame:
+        first = first_before(node, rows, delta, size)
+        looked_at.append((first.count(), size))
+        return first
+
+    monkeypatch.setattr(evaluation, "first_before", watched)
+    runner = Runner(spark, circuit_of(plan, frozenset()), large_state=0)
+    rows = taken_from_the_top()
+    found = []
+    for first, end in ((0, 1), (2, 5), (6, 6), (7, LAST)):
+        delta = spark.createDataFrame(
+            [(*row, weight, step) for row, weight, step in rows if first <= step <= end],
+            "k int, v int, n string, _weight bigint, _step bigint",
+        )
+        tables = runner.run({"t": delta}, (first, end), records, end == LAST)
+        found += changes_of(tables["root"])
+    for step in range(LAST + 1):
+        expected = ZSet.of_rows(ranked(rank, copies(rows, step), by_key=False))
+        assert up_to(found, step) == expected, f"after step {step}"
+    if rank == "rank()":
+        assert not looked_at, "of rows of one rank there may be any number"
+    else:
+        assert len(looked_at) == 3
+        assert all(some < size for some, size in looked_at[1:])

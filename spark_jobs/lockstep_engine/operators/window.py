@@ -6,7 +6,8 @@ cancels. Ties in a call's order are broken by all columns, else the same rows co
 number in another interval, and what is taken back would not be what was given.
 
 Where only the first rows are asked for, and rows stay, what is behind them stays behind: the trace has
-no more than the first rows, and of a step's others none is looked at again.
+no more than the first rows, and of a step's others none is looked at again. Where rows can be taken
+back, those can come forward that have fewer before them than are taken back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lockstep.sql.plans.nodes import Expression, SortKey, Window, WindowCall
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     STEP,
+    WEIGHT,
     columns_of,
     consolidate,
     merge_steps,
@@ -37,7 +39,7 @@ from lockstep_engine.operators.partitions import (
     rows_at_positions,
 )
 
-__all__ = ["window"]
+__all__ = ["first_before", "is_limit", "window"]
 
 
 def window(
@@ -69,6 +71,31 @@ def window(
         for trace in operator.traces
     }
     return Evaluation(changes, appends)
+
+
+def is_limit(node: Window) -> bool:
+    """Whether it numbers all rows, as far as a bound: a LIMIT."""
+    numbers = [call.function.text.lower() for call in node.calls]
+    return node.first is not None and not node.partition and numbers == ["row_number()"]
+
+
+def first_before(node: Window, rows: DataFrame, delta: DataFrame, size: int) -> DataFrame:
+    """Of the rows before an interval those that a LIMIT can give at one of its steps, netted; all of
+    them where that is as many. There are at most `size`.
+
+    A row with the bound's number of rows before it, and as many more as the interval takes back, has
+    enough of them before it at every step. How many it takes back is counted now.
+    """
+    assert node.first is not None, "it is a limit"
+    [taken] = delta.where(f"{WEIGHT} < 0").agg(F.sum(WEIGHT)).collect()
+    wanted = node.first - (taken[0] or 0)
+    if wanted >= size:
+        return rows
+    columns = columns_of(node.input.columns)
+    [call] = node.calls
+    ordered = _with_order(merge_steps(rows, node.input.columns), call.order)
+    first = ordered.orderBy(*_sorting(call.order), *columns).limit(wanted)
+    return first.select(*columns, WEIGHT)
 
 
 def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFrame:
