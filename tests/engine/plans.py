@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
-from operator import xor
 from random import Random
 from typing import Any
 
+from meanings import AGGREGATES
 from oracle import Meaning
 
 from lockstep.sql.plans.columns import as_they_are, only
@@ -351,7 +350,8 @@ class PlanMaker:
     def _call(self, name: str, below: Relation) -> tuple[AggregateCall, str]:
         if self._random.random() < 0.25 and below.of_kind("long"):
             return self._collected(name, self._random.choice(below.of_kind("long")))
-        plain = [one for one in AggregateFunction if one is not AggregateFunction.COLLECTED]
+        others = (AggregateFunction.COLLECTED, AggregateFunction.COMOMENT)
+        plain = [one for one in AggregateFunction if one not in others]
         function = self._random.choice(plain)
         summed = below.of_kind(*SUMMED)
         if function in (AggregateFunction.SUM, AggregateFunction.AVG) and summed:
@@ -379,39 +379,15 @@ class PlanMaker:
         return Relation(node, {**below.kinds, name: "window"}, below.case)
 
     def _collected(self, name: str, column: str) -> tuple[AggregateCall, str]:
-        """An aggregate that is computed anew from the rows of the group."""
+        """An aggregate that is computed anew from the rows of the group, or from sums in its place."""
+        one = self._random.choice(AGGREGATES)
 
-        def values(here: Mapping[str, Any]) -> list[int]:
-            return sorted(row[column] for row in here["rows"] if row[column] is not None)
+        def meaning(here: Mapping[str, Any]) -> Any:
+            return one.meaning([r[column] for r in here["rows"] if r[column] is not None])
 
-        def middle(here: Mapping[str, Any]) -> float | None:
-            found = values(here)
-            if not found:
-                return None
-            low, high = found[(len(found) - 1) // 2], found[len(found) // 2]
-            return float(low) if low == high else low + (high - low) * 0.5
-
-        def joined(here: Mapping[str, Any]) -> str:
-            return ",".join(sorted(map(str, values(here))))
-
-        def odd(here: Mapping[str, Any]) -> int | None:
-            return reduce(xor, values(here)) if values(here) else None
-
-        text, kind, meaning = self._random.choice(
-            [
-                (f"median(`{column}`)", "middle", middle),
-                (f"array_join(array_sort(collect_list(string(`{column}`))), ',')", "list", joined),
-                (f"bit_xor(`{column}`)", "long", odd),
-            ]
-        )
-        call = AggregateCall(
-            name,
-            AggregateFunction.COLLECTED,
-            None,
-            self._meaning(text, (column,), meaning),
-            "''" if kind == "list" else "NULL",
-        )
-        return call, kind
+        text = self._meaning(one.text.format(f"`{column}`"), (column,), meaning)
+        call = AggregateCall(name, AggregateFunction.COLLECTED, None, text, one.of_nothing)
+        return call, one.kind
 
     def _window(self, depth: int) -> Relation:
         """Functions that do not ask which of two equal rows comes first."""

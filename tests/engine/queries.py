@@ -156,6 +156,16 @@ GROUPS = {
     "mode": "SELECT c, mode(b, true) AS m FROM t GROUP BY c",
     "spread": "SELECT c, var_pop(b) AS v, stddev(b) AS s, covar_samp(a, b) AS k, regr_slope(a, b) AS r "
     "FROM t GROUP BY c",
+    "spread of doubles": "SELECT c, var_samp(x) AS v, std(m) AS s, covar_pop(x, b) AS k, "
+    "regr_r2(x, b) AS r2, regr_slope(x, b) AS slope, regr_intercept(x, b) AS i, "
+    "regr_sxx(x, b) AS xx, regr_syy(x, b) AS yy, "
+    "regr_sxy(x, b) AS xy, regr_avgx(x, b) AS mx, regr_avgy(x, b) AS my, regr_count(x, b) AS n, "
+    "sum(x) AS total FROM t WHERE abs(x) < 100 GROUP BY c",
+    "spread of all": "SELECT var_pop(b) AS v, variance(x) FILTER (WHERE x < 1) AS w, max(a) AS top "
+    "FROM t",
+    "spread of distinct": "SELECT c, stddev_samp(DISTINCT b) AS s, stddev_pop(a) AS p, median(a) AS m "
+    "FROM t GROUP BY c",
+    "spread of sets": "SELECT a, c, stddev(b) AS s FROM t GROUP BY ROLLUP (a, c)",
     "strings": "SELECT a, listagg(c, ',') WITHIN GROUP (ORDER BY c) AS l FROM t GROUP BY a",
     "distinct strings": "SELECT a, listagg(DISTINCT c, ',') WITHIN GROUP (ORDER BY c) AS l FROM t "
     "GROUP BY a",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_engine.kernels import exact_sums
+from lockstep_engine.kernels.comoments import COUNTS, PRODUCTS, XS, YS, running_comoments
 from lockstep_engine.kernels.exact_sums import running_sums
 from lockstep_engine.kernels.extremes import running_extremes
 
@@ -162,3 +163,79 @@ def test_sums_of_special_numbers(numbers: list[float], expected: float) -> None:
     )
     assert sums[0] == expected or (math.isnan(expected) and math.isnan(sums[0]))
     assert sums[1] == 0.0
+
+
+# Of less than some 1e-150 a product is no longer two doubles.
+NUMBERS = st.one_of(
+    st.integers(-3, 3).map(float),
+    st.builds(math.ldexp, st.integers(-(1 << 53), 1 << 53), st.integers(-200, 150)),
+)
+PAIRS = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.integers(0, 6), st.sampled_from([-1, 1, 1, 2]), NUMBERS, NUMBERS
+    ),
+    min_size=1,
+    max_size=30,
+)
+"""Key, step, weight, x, y."""
+
+
+def added(numbers: Sequence[tuple[int, int, int, int, float]]) -> list[np.ndarray]:
+    """Addends, keys, bins, steps and parts of changes (addend, key, step, weight, number)."""
+    found = []
+    for addend, key, step, weight, number in numbers:
+        bin_, parts = in_bin(number)
+        found.append((addend, key, bin_, step, *(weight * part for part in parts)))
+    addends, keys, bins, steps, *parts = arrays(found)
+    return [addends, keys, bins, steps, np.stack(parts, axis=1)]
+
+
+@settings(max_examples=200)
+@given(PAIRS, st.booleans())
+def test_comoments_are_those_of_the_pairs_after_each_step_rounded_once(
+    pairs: list[tuple[int, int, int, float, float]], of_squares: bool
+) -> None:
+    pairs = [(key, step, weight, x, x if of_squares else y) for key, step, weight, x, y in pairs]
+    rows = []
+    for key, step, weight, x, y in pairs:
+        product = x * y
+        left = float(Fraction(x) * Fraction(y) - Fraction(product))
+        numbers = [(COUNTS, 1.0), (XS, x), (PRODUCTS, product), (PRODUCTS, left)]
+        numbers += [] if of_squares else [(YS, y)]
+        rows += [(addend, key, step, weight, number) for addend, number in numbers]
+    changes = added(rows)
+    at, found = running_comoments(*changes)
+    for row, value in zip(at, found, strict=True):
+        there = [
+            (weight, Fraction(x), Fraction(y))
+            for key, step, weight, x, y in pairs
+            if key == changes[1][row] and step <= changes[3][row]
+        ]
+        count = sum(weight for weight, _, _ in there)
+        if count <= 0:
+            continue
+        sum_x, sum_y = (sum(one[0] * one[place] for one in there) for place in (1, 2))
+        products = sum(weight * x * y for weight, x, y in there)
+        assert value == float(products - sum_x * sum_y / count)
+
+
+def test_equal_numbers_do_not_deviate_and_what_is_no_number_is_none() -> None:
+    def of(*numbers: float) -> float:
+        rows = [
+            (addend, 0, 0, 1, value)
+            for x in numbers
+            for addend, value in (
+                (COUNTS, 1.0),
+                (XS, x),
+                (PRODUCTS, x * x),
+                (PRODUCTS, float(Fraction(x) ** 2 - Fraction(x * x)) if abs(x) < 1e150 else 0.0),
+            )
+        ]
+        _, found = running_comoments(*added(rows))
+        return float(found[0])
+
+    assert of(*[0.1] * 7) == 0
+    assert of(1.0) == 0
+    assert math.isnan(of(math.nan, 1.0))
+    assert math.isnan(of(math.inf, 1.0))
+    assert of(1e200, -1e200) == math.inf

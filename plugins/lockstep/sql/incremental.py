@@ -32,6 +32,7 @@ from lockstep.sql.plans.columns import origin
 from lockstep.sql.plans.extremes_by import extremes_by
 from lockstep.sql.plans.lifetimes import Lifetime, lifetimes, session_lifetime, window_lifetime
 from lockstep.sql.plans.loops import leaf_beside
+from lockstep.sql.plans.moments import moments
 from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     BEFORE,
@@ -140,7 +141,7 @@ class _Builder:
         """The ref of a node, after those of its inputs."""
         if node in self._refs:
             return self._refs[node]
-        made = self._of_rows_that_stay(node)
+        made = self._of_fewer_rows(node)
         inputs = tuple(self.add(child) for child in made.inputs)
         ref = self._refs[node] = len(self.nodes)
         self.nodes.append(made)
@@ -149,14 +150,15 @@ class _Builder:
         self._hashes.append(self._hash(made, inputs))
         return ref
 
-    def _of_rows_that_stay(self, node: Node) -> Node:
-        """The same relation in a form that has to look at fewer rows, where its input's rows stay."""
+    def _of_fewer_rows(self, node: Node) -> Node:
+        """The same relation in a form that has to look at fewer rows; some need input that stays."""
         sessions = session_groups(node, self._is_exact)
         if sessions is not None and self.append_only(sessions.input):
             return sessions
-        if isinstance(node, Aggregate) and self.append_only(node.input):
-            return extremes_by(node, self._has_order) or node
-        return node
+        if not isinstance(node, Aggregate):
+            return node
+        extremes = extremes_by(node, self._has_order) if self.append_only(node.input) else None
+        return extremes or moments(node) or node
 
     def append_only(self, node: Node) -> bool:
         """Whether no row of the node is ever taken back."""

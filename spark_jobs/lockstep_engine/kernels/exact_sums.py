@@ -11,11 +11,12 @@ are counted apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_engine.kernels.groups import Integers, positions_of, starts
+from lockstep_engine.kernels.groups import Integers, Positions, positions_of, starts
 
 __all__ = [
     "DIGIT_BITS",
@@ -24,6 +25,10 @@ __all__ = [
     "NO_BIN",
     "PARTS",
     "PLUS_INFINITY",
+    "Digits",
+    "Doubles",
+    "running_beyond",
+    "running_digits",
     "running_sums",
 ]
 
@@ -52,24 +57,32 @@ def running_sums(
     2**(27 * (b + j - 2)). In a bin of what is no number, part 0 counts it.
     """
     positions = positions_of(keys, steps)
-    size = len(positions.at)
 
-    def running(column: Integers, rows: NDArray[np.bool_]) -> Integers:
-        total = np.zeros(size, np.int64)
-        np.add.at(total, positions.of_row[rows], column[rows])
-        return _running(total[:, None], positions.first)[:, 0]
+    is_finite = bins < NOT_A_NUMBER
+    sums = _finite_sums(positions.of_row, positions.first, bins, parts, np.flatnonzero(is_finite))
+    beyond = running_beyond(positions, bins, parts, ~is_finite)
+    return positions.at, np.where(beyond == 0, sums, beyond)
 
-    nans, plus, minus = (
-        running(parts[:, 0], bins == special)
-        for special in (NOT_A_NUMBER, PLUS_INFINITY, MINUS_INFINITY)
-    )
-    sums = _finite_sums(
-        positions.of_row, positions.first, bins, parts, np.flatnonzero(bins < NOT_A_NUMBER)
-    )
-    sums[plus > 0] = np.inf
-    sums[minus > 0] = -np.inf
-    sums[(nans > 0) | ((plus > 0) & (minus > 0))] = np.nan
-    return positions.at, sums
+
+def running_beyond(
+    positions: Positions, bins: Integers, parts: Integers, rows: NDArray[np.bool_]
+) -> Doubles:
+    """What is no number among these rows, at all positions: NaN, an infinity, or 0 where there is none
+    of that kind."""
+
+    def count(special: int) -> NDArray[np.bool_]:
+        own = rows & (bins == special)
+        total = np.zeros(len(positions.at), np.int64)
+        np.add.at(total, positions.of_row[own], parts[own, 0])
+        there: NDArray[np.bool_] = _running(total[:, None], positions.first)[:, 0] > 0
+        return there
+
+    nans, plus, minus = map(count, (NOT_A_NUMBER, PLUS_INFINITY, MINUS_INFINITY))
+    found = np.zeros(len(positions.at))
+    found[plus] = np.inf
+    found[minus] = -np.inf
+    found[nans | (plus & minus)] = np.nan
+    return found
 
 
 def _running(changes: Integers, first: Integers) -> Integers:
@@ -84,8 +97,29 @@ def _finite_sums(
     of_row: Integers, first: Integers, bins: Integers, parts: Integers, rows: Integers
 ) -> Doubles:
     sums = np.zeros(len(first))
+    for piece in running_digits(of_row, first, bins, parts, rows):
+        sums[piece.start : piece.stop] = _rounded(piece.digits, piece.low)
+    return sums
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Totals at the positions from `start` on until before `stop`: digit j of each counts
+    2**(27 * (low + j - 2)). They are not brought to form, and may be negative."""
+
+    start: int
+    stop: int
+    digits: Integers
+    low: int
+
+
+def running_digits(
+    of_row: Integers, first: Integers, bins: Integers, parts: Integers, rows: Integers
+) -> Iterator[Digits]:
+    """The totals of these rows, which are numbers, at all positions, in pieces of whole groups; nothing
+    where there are no rows."""
     if not len(rows):
-        return sums
+        return
     rows = rows[np.argsort(of_row[rows], kind="stable")]
     low = int(bins[rows].min())
     width = int(bins[rows].max()) - low + PARTS + _CARRY_DIGITS
@@ -94,8 +128,7 @@ def _finite_sums(
         digits = np.zeros((stop - start, width), np.int64)
         for part in range(PARTS):
             np.add.at(digits, (of_row[own] - start, bins[own] - low + part), parts[own, part])
-        sums[start:stop] = _rounded(_running(digits, first[start:stop] - start), low)
-    return sums
+        yield Digits(start, stop, _running(digits, first[start:stop] - start), low)
 
 
 def _pieces(first: Integers, wanted: int) -> Iterator[tuple[int, int]]:

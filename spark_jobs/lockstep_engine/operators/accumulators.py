@@ -12,6 +12,7 @@ count(*)        `_rows`                                                   yes
 count(x)        `_count_i`                                                yes
 sum, avg        `_count_i` and, by the type of x, `_sum_i` or             yes
                 `_high_i`, `_low_i`, or bins (see `exact_sums`)
+comoment        `_count_i`, and bins (see `exact_sums`)                   yes
 min, max        `_min_i`, `_max_i`                                        no: append-only input
 ==============  ========================================================  =====================
 
@@ -91,9 +92,10 @@ def is_exact(kind: DataType) -> bool:
     return isinstance(kind, DoubleType | FloatType | StringType)
 
 
-def summed(node: Groups) -> list[str]:
-    """The arguments of sum and avg, whose types decide what is remembered."""
-    return [call.argument for call in node.aggregates if call.argument and call.function.is_sum]
+def summed(node: Groups, *functions: AggregateFunction) -> list[str]:
+    """The arguments of sum and avg, or of these functions, whose types decide what is remembered."""
+    wanted = functions or (AggregateFunction.SUM, AggregateFunction.AVG)
+    return [call.argument for call in node.aggregates if call.argument and call.function in wanted]
 
 
 def types_of(
@@ -134,10 +136,15 @@ def _of_call(
         case AggregateFunction.MIN | AggregateFunction.MAX:
             name = call.function.value
             yield Accumulator(f"_{name}_{place}", value, name)
-        case AggregateFunction.COUNT | AggregateFunction.SUM | AggregateFunction.AVG:
+        case (
+            AggregateFunction.COUNT
+            | AggregateFunction.SUM
+            | AggregateFunction.AVG
+            | AggregateFunction.COMOMENT
+        ):
             lift = f"CASE WHEN {value} IS NOT NULL THEN `{WEIGHT}` END"
             yield Accumulator(f"_count_{place}", lift, "sum")
-            if call.function is not AggregateFunction.COUNT:
+            if call.function.is_sum:
                 yield from _of_sum(call, value, place, types[argument])
         case AggregateFunction.COLLECTED:
             raise AssertionError("a collected aggregate has no argument of its own")
@@ -204,6 +211,8 @@ def value_of(call: AggregateCall, node: Groups, types: Mapping[str, DataType]) -
             return f"CASE WHEN {count} > 0 THEN {_sum(place, types[call.argument])} END"
         case AggregateFunction.AVG:
             return f"CASE WHEN {count} > 0 THEN {_average(place, types[call.argument])} END"
+        case AggregateFunction.COMOMENT:
+            return f"CASE WHEN {count} > 0 THEN _comoment_{place} END"
         case AggregateFunction.COLLECTED:
             raise AssertionError("a collected aggregate has no argument of its own")
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lockstep.sql.circuit import Operator, TraceKind, TraceSpec
 from lockstep.sql.plans.nodes import Aggregate, AggregateFunction
@@ -43,6 +43,7 @@ from lockstep_engine.operators.collected import collected_per_step
 from lockstep_engine.operators.evaluated import Evaluation, State
 from lockstep_engine.operators.exact_sums import (
     PLACE,
+    Comoment,
     ExactSum,
     bins_append,
     sums_per_step,
@@ -111,20 +112,23 @@ def _types(
     node: Aggregate, delta: DataFrame, by_value: Collection[str], context: Context
 ) -> Mapping[str, DataType]:
     """The types of all columns that count, if any does: what is summed, what a kernel returns."""
-    if not by_value and not summed(node):
+    if not by_value and not summed(node) and not summed(node, AggregateFunction.COMOMENT):
         return {}
     arguments = (call.argument for call in node.aggregates if call.argument is not None)
     return types_of(node, (*node.keys, *arguments), delta, context)
 
 
-def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum]:
-    """The floating point arguments of sum and avg."""
-    wanted = summed(node)
-    return [
-        ExactSum(argument, place)
-        for argument, place in places_of(node.aggregates).items()
-        if argument in wanted and is_exact(types[argument])
-    ]
+def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum | Comoment]:
+    """The floating point arguments of sum and avg, and what deviations are multiplied of."""
+    found: list[ExactSum | Comoment] = []
+    added, deviating = summed(node), summed(node, AggregateFunction.COMOMENT)
+    for argument, place in places_of(node.aggregates).items():
+        kind = types.get(argument)
+        if argument in added and kind is not None and is_exact(kind):
+            found.append(ExactSum(argument, place))
+        if argument in deviating:
+            found.append(Comoment(argument, place, isinstance(kind, StructType)))
+    return found
 
 
 def _extremes(

@@ -63,8 +63,9 @@ class SortKey:
 class AggregateFunction(Enum):
     """How an aggregate is maintained; `count` without an argument counts rows.
 
-    The first five from sums, or from the values that are there; COLLECTED stands for any other
-    aggregate function of Spark, which is computed anew for the groups that changed.
+    The first five from sums, or from the values that are there; COMOMENT, the sum of the products of
+    deviations from the mean, too (`moments`). COLLECTED stands for any other aggregate function of
+    Spark, which is computed anew for the groups that changed.
     """
 
     COUNT = "count"
@@ -72,6 +73,7 @@ class AggregateFunction(Enum):
     AVG = "avg"
     MIN = "min"
     MAX = "max"
+    COMOMENT = "comoment"
     COLLECTED = "collected"
 
     @property
@@ -87,7 +89,8 @@ class AggregateFunction(Enum):
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """One aggregate: `argument` is a column of the input, or None for count(*).
+    """One aggregate: `argument` is a column of the input, or None for count(*). That of COMOMENT is a
+    double, which is paired with itself, or a struct of the doubles x and y.
 
     COLLECTED has the whole call as `expression` instead, which sees the rows of a group in the order
     of the columns that it reads, and `of_nothing`, its value over no rows, where that is not null.
