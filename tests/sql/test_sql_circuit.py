@@ -174,6 +174,23 @@ def test_of_rows_that_stay_the_greatest_is_remembered(
     assert [trace.kind for operator in found.operators for trace in operator.traces] == kinds
 
 
+@pytest.mark.parametrize(
+    ("calls", "kinds"),
+    [
+        ("stddev(b) AS s, var_pop(b) AS v", [TraceKind.ACCUMULATORS]),
+        ("regr_slope(a, b) FILTER (WHERE b > 0) AS r, corr(a, b) AS k", [TraceKind.ACCUMULATORS]),
+        ("STDDEV(b) AS s, median(b) AS m", [TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+        ("kurtosis(b) AS k", [TraceKind.ACCUMULATORS, TraceKind.ROWS]),
+    ],
+)
+def test_of_a_spread_sums_are_remembered_and_no_rows(calls: str, kinds: list[TraceKind]) -> None:
+    sources = SOURCES.replace("subscribe = 't'", "subscribe = 't', format = 'debezium'")
+    found = circuit(f"CREATE MATERIALIZED VIEW w AS SELECT {calls} FROM t", sources=sources)
+    last = [operator for operator in found.operators if isinstance(operator.node, Aggregate)][-1]
+    assert [trace.kind for trace in last.traces] == kinds
+    assert last.cost is (Cost.STATE if TraceKind.ROWS in kinds else Cost.CHANGE)
+
+
 def test_products_cost_what_the_state_costs() -> None:
     product = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a < u.a"), MultiwayJoin)
     keyed = only(circuit("CREATE VIEW w AS SELECT t.a FROM t JOIN u ON t.a = u.a"), MultiwayJoin)
