@@ -29,6 +29,8 @@ __all__ = [
     "by_step",
     "columns_of",
     "consolidate",
+    "keys_apart",
+    "keys_equal",
     "merge_steps",
     "only_keys",
     "periods",
@@ -131,13 +133,19 @@ def only_keys(
     """
     if not keys:
         return state
-    renamed = [f"_key_{place}" for place in range(len(keys))]
-    wanted = delta.select(
-        *(F.col(quoted(key)).alias(name) for key, name in zip(keys, renamed, strict=True))
-    ).distinct()
+    wanted = keys_apart(delta, keys).distinct()
     if context.is_small:
         wanted = F.broadcast(wanted)
-    matches = " AND ".join(
-        f"{quoted(key)} <=> {name}" for key, name in zip(keys, renamed, strict=True)
-    )
-    return state.join(wanted, F.expr(matches), "left_semi")
+    return state.join(wanted, F.expr(" AND ".join(keys_equal(keys))), "left_semi")
+
+
+def keys_apart(rows: DataFrame, keys: Sequence[str], *others: str) -> DataFrame:
+    """These columns of the rows, the keys under names by which they can be told from those that they are
+    compared with."""
+    named = (F.col(quoted(key)).alias(f"_key_{place}") for place, key in enumerate(keys))
+    return rows.select(*named, *columns_of(others))
+
+
+def keys_equal(keys: Sequence[str]) -> list[str]:
+    """The conditions by which keys are equal to those of `keys_apart`, nulls too."""
+    return [f"{quoted(key)} <=> _key_{place}" for place, key in enumerate(keys)]

@@ -28,6 +28,7 @@ from lockstep.sql.plans.nodes import (
     AggregateFunction,
     Expression,
     Join,
+    JoinKind,
     Node,
     Output,
     Project,
@@ -81,6 +82,11 @@ def is_soon(row: Mapping[str, Any]) -> bool:
     return bool(dt.timedelta(0) <= row["b_ts"] - row["a_ts"] < dt.timedelta(seconds=3))
 
 
+def in_time(kind: JoinKind) -> Node:
+    """Two sources, with how long a partner may take."""
+    return Join(named("a_", MARKED), named("b_", OTHERS), ("a_k",), ("b_k",), SOON, kind=kind)
+
+
 MEANINGS = {
     "`window`.end": lambda row: row["window"][1],
     "`now`": lambda row: row["now"],
@@ -109,13 +115,26 @@ PLANS: dict[str, Node] = {
         ("a_end",),
         ("b_end",),
     ),
-    "times joined": Join(named("a_", MARKED), named("b_", OTHERS), ("a_k",), ("b_k",), SOON),
+    "times joined": in_time(JoinKind.INNER),
     "itself joined": Join(named("a_", MARKED), named("b_", MARKED), ("a_k",), ("b_k",), SOON),
     "one side bounded": Join(
         named("a_", MARKED), named("b_", OTHERS), ("a_k",), ("b_k",), NOT_LATER
     ),
+    "left in time": in_time(JoinKind.LEFT),
+    "full in time": in_time(JoinKind.FULL),
+    "without a match in time": in_time(JoinKind.ANTI),
+    "once each": Aggregate(MARKED, ("k", "ts"), ()),
+    "counted by time": Aggregate(named("a_", MARKED), ("a_ts",), (COUNT,)),
 }
-JOINED = ("windows joined", "groups joined", "times joined", "itself joined", "one side bounded")
+IN_TIME = ("left in time", "full in time", "without a match in time")
+JOINED = (
+    *IN_TIME,
+    "windows joined",
+    "groups joined",
+    "times joined",
+    "itself joined",
+    "one side bounded",
+)
 
 
 def random_changes(random: Random, steps: Interval) -> list[Change]:

@@ -146,6 +146,14 @@ JOINS = {
     "until_a_column": "SELECT s.id, r.note FROM s JOIN r ON s.id = r.id "
     "WHERE s.day >= r.at AND r.at >= s.at",
     "at_the_same_time": "SELECT s.id, r.note FROM s JOIN r USING (at)",
+    "left_between": "SELECT s.id, r.note FROM s LEFT JOIN r ON s.id = r.id "
+    "AND r.at BETWEEN s.at AND s.at + INTERVAL 10 MINUTES",
+    "full_at_the_same_time": "SELECT s.id, r.note FROM s FULL JOIN r ON s.at = r.at AND s.id > r.id",
+    "not_exists_in_time": "SELECT id FROM s WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.id = s.id "
+    "AND r.at >= s.at AND r.at < s.at + INTERVAL 1 HOUR)",
+    "in_of_the_same_time": "SELECT id FROM s WHERE at IN (SELECT at FROM r WHERE note <> s.note)",
+    "once_each": "SELECT DISTINCT id, at FROM s",
+    "list_of_a_time": "SELECT at, collect_list(id) AS ids FROM s WHERE id > 0 GROUP BY at",
     "top_of_groups": "SELECT window.end AS until, max(n) AS most FROM "
     "(SELECT window, id, count(*) AS n FROM s GROUP BY window(at, '1 minute'), id) GROUP BY window",
     "ranked": "SELECT id, n FROM (SELECT window, id, n, "
@@ -162,6 +170,8 @@ KEPT = {
     "no watermark": "SELECT s.id FROM s JOIN t ON s.id = t.a AND t.ts BETWEEN s.at AND s.at",
     "no bound": "SELECT s.id FROM s JOIN r ON s.id = r.id AND r.at <> s.at",
     "months": "SELECT s.id FROM s JOIN r ON s.id = r.id AND r.at < s.at + INTERVAL 1 MONTH",
+    "left without a bound": "SELECT s.id FROM s LEFT JOIN r ON s.id = r.id AND r.at <> s.at",
+    "once each by another": "SELECT DISTINCT s.id, t.ts FROM s JOIN t ON s.id = t.a",
     "behind a join": "SELECT x.id FROM (SELECT s.id, s.at FROM s JOIN t ON s.id = t.a LIMIT 9) x "
     "JOIN r ON x.id = r.id AND x.at = r.at",
     "the clock": "SELECT s.id FROM (SELECT * FROM s WHERE at < now() - INTERVAL 1 HOUR) s "

@@ -30,7 +30,7 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.plans.columns import origin
 from lockstep.sql.plans.extremes_by import extremes_by
-from lockstep.sql.plans.lifetimes import Lifetime, lifetimes, session_lifetime, window_lifetime
+from lockstep.sql.plans.lifetimes import Lifetime, key_lifetime, lifetimes, session_lifetime
 from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.moments import moments
 from lockstep.sql.plans.multiway import join_trees, path
@@ -280,11 +280,11 @@ class _Builder:
                 )
             case Aggregate() if node.collected:
                 read = dict.fromkeys(name for call in node.collected for name in call.references)
-                past = self._past(window_lifetime(node.input, node.keys))
+                past = self._past(key_lifetime(node.input, node.keys))
                 return (self._rows(inputs[0], node.keys, read, past),)
             case Window():
                 columns = node.input.columns
-                past = self._past(window_lifetime(node.input, node.partition))
+                past = self._past(key_lifetime(node.input, node.partition))
                 if not self._keeps_first(ref):
                     return (self._rows(inputs[0], node.partition, columns, past),)
                 ranks = [[call.function.text.lower(), call.over, node.first] for call in node.calls]
@@ -320,7 +320,7 @@ class _Builder:
         node, inputs = self.nodes[ref], self.inputs[ref]
         found: list[TraceSpec] = []
         if isinstance(node, Aggregate):
-            past = self._past(window_lifetime(node.input, node.keys))
+            past = self._past(key_lifetime(node.input, node.keys))
             own = self._aggregate_traces(node, inputs[0])
             found += [replace(trace, past=past) for trace in own]
         if isinstance(node, SessionGroups):

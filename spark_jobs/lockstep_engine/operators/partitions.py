@@ -23,10 +23,11 @@ from lockstep_engine.deltas import (
     UNTIL,
     WEIGHT,
     columns_of,
+    keys_apart,
+    keys_equal,
     merge_steps,
     only_keys,
     periods,
-    quoted,
     step_before,
 )
 
@@ -77,14 +78,13 @@ def rows_at_positions(
         there = periods(netted, [*columns, _LAST], _PLACE)
     places = F.expr(f"sequence({_PLACE}, coalesce({UNTIL}, {_LAST} + 1) - 1)")
     there = there.select(*columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE))
-    renamed = {key: f"_key_{number}" for number, key in enumerate(keys)}
-    steps = _steps(numbered, keys).withColumnsRenamed({**renamed, _PLACE: "_of"})
+    steps = _steps(numbered, keys)
+    steps = keys_apart(steps, keys, _PLACE, AT, UNTIL).withColumnRenamed(_PLACE, "_of")
     if context.is_small:
         steps = F.broadcast(steps)
-    tests = [f"{quoted(key)} <=> {name}" for key, name in renamed.items()]
     copies = F.explode(F.expr(f"array_repeat(1, CAST({WEIGHT} AS int))")).alias("_copy")
     return (
-        there.join(steps, F.expr(" AND ".join([*tests, f"{_PLACE} = _of"])), "inner")
+        there.join(steps, F.expr(" AND ".join([*keys_equal(keys), f"{_PLACE} = _of"])), "inner")
         .select(*columns_of([*columns, AT, UNTIL]), copies)
         .drop("_copy")
     )

@@ -24,7 +24,16 @@ from lockstep.sql.plans.lifetimes import SESSION_LAST
 from lockstep.sql.plans.nodes import SessionGroups
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, step_before
+from lockstep_engine.deltas import (
+    STEP,
+    WEIGHT,
+    columns_of,
+    consolidate,
+    keys_apart,
+    keys_equal,
+    quoted,
+    step_before,
+)
 from lockstep_engine.operators.accumulators import (
     ROWS,
     Accumulator,
@@ -126,14 +135,12 @@ def _beside(
 ) -> DataFrame:
     """The sessions of a trace that a key's pieces can touch: no more than the gap before the first of
     them, or behind the last."""
-    keys = {key: f"_key_{number}" for number, key in enumerate(node.by)}
-    near = pieces.groupBy(*(F.col(quoted(key)).alias(name) for key, name in keys.items())).agg(
-        F.min(_FIRST).alias("_from"), F.max(_LAST).alias("_to")
-    )
-    tests = [f"{quoted(key)} <=> {name}" for key, name in keys.items()]
+    bounds = F.min(_FIRST).alias("_from"), F.max(_LAST).alias("_to")
+    near = pieces.groupBy(*columns_of(node.by)).agg(*bounds)
+    near = keys_apart(near, node.by, "_from", "_to")
     gap = f"INTERVAL '{node.gap}'"
-    tests += [f"{_LAST} + {gap} >= _from", f"{_FIRST} <= _to + {gap}"]
-    few = F.broadcast(near) if context.is_small or not keys else near
+    tests = [*keys_equal(node.by), f"{_LAST} + {gap} >= _from", f"{_FIRST} <= _to + {gap}"]
+    few = F.broadcast(near) if context.is_small or not node.by else near
     return there.join(few, F.expr(" AND ".join(tests)), "left_semi")
 
 

@@ -35,8 +35,8 @@ from lockstep.sql.plans.nodes import (
 __all__ = [
     "NotFinalError",
     "emit_final",
-    "is_plain",
     "prompt_window_end",
+    "times_of",
     "watermarks_of",
 ]
 
@@ -80,10 +80,17 @@ def _end_of(form: str, column: str) -> Expression:
     return Expression(form.format(f"`{column}`"), (column,))
 
 
+def times_of(node: Node) -> Mapping[str, tuple[Node, ...]]:
+    """The columns of which watermarks say how late they can be, with these: rows with a value of such a
+    column change only in steps in which rows with that value pass the watermarks."""
+    found = {name: watermarks_of(node, name, {}) for name in node.columns}
+    return {name: of for name, of in found.items() if of and _is_prompt(node, name)}
+
+
 def _is_prompt(node: Node, column: str) -> bool:
+    if _is_plain(node):
+        return True
     match node:
-        case TimeWindow() if column == node.name:
-            return is_plain(node.input)
         case Project():
             return _is_prompt(node.input, _value(node, column).references[0])
         case Aggregate():
@@ -91,18 +98,18 @@ def _is_prompt(node: Node, column: str) -> bool:
         case Window():
             return column in node.partition and _is_prompt(node.input, column)
         case Filter() | TimeWindow() | Generate() | Weigh():
-            return _is_prompt(node.input, column)
+            return column in node.input.columns and _is_prompt(node.input, column)
         case _:
             return False
 
 
-def is_plain(node: Node) -> bool:
+def _is_plain(node: Node) -> bool:
     """True where rows come from a watermark in the very step in which they passed it."""
     match node:
         case Watermark():
             return True
         case Project() | Filter() | TimeWindow() | Generate() | Weigh() | UnionAll():
-            return all(map(is_plain, node.inputs))
+            return all(map(_is_plain, node.inputs))
         case _:
             return False
 

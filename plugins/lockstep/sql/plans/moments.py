@@ -9,6 +9,7 @@ what they give where there is one pair, or none, or only equal numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from string import Formatter
 from types import MappingProxyType
 
@@ -30,13 +31,14 @@ from lockstep.sql.plans.rewrites import tidy
 
 __all__ = ["moments"]
 
+_ANY = "CASE WHEN {n} > 0 THEN %s END"
 _SAMPLE = "CASE WHEN {n} > 1 THEN %s END"
 _SPREADS: Mapping[str, str] = MappingProxyType(
     {
-        "var_pop": "{xx} / {n}",
+        "var_pop": _ANY % "{xx} / {n}",
         "var_samp": _SAMPLE % "{xx} / ({n} - 1)",
         "variance": _SAMPLE % "{xx} / ({n} - 1)",
-        "stddev_pop": "sqrt({xx} / {n})",
+        "stddev_pop": _ANY % "sqrt({xx} / {n})",
         "stddev_samp": _SAMPLE % "sqrt({xx} / ({n} - 1))",
         "stddev": _SAMPLE % "sqrt({xx} / ({n} - 1))",
         "std": _SAMPLE % "sqrt({xx} / ({n} - 1))",
@@ -44,7 +46,7 @@ _SPREADS: Mapping[str, str] = MappingProxyType(
 )
 _OF_PAIRS: Mapping[str, str] = MappingProxyType(
     {
-        "covar_pop": "{xy} / {n}",
+        "covar_pop": _ANY % "{xy} / {n}",
         "covar_samp": _SAMPLE % "{xy} / ({n} - 1)",
         "corr": _SAMPLE % "{xy} / sqrt({xx} * {yy})",
     }
@@ -81,69 +83,64 @@ _READ: Mapping[str, tuple[AggregateFunction, str]] = MappingProxyType(
 
 def moments(node: Aggregate) -> Node | None:
     """The same groups with what the formulas read, None where there is no such call."""
-    found = {
-        call.name: columns for call in node.collected if (columns := _columns(call)) is not None
+    formulas = {
+        call.name: formula for call in node.collected if (formula := _formula(call)) is not None
     }
-    if not found:
+    if not formulas:
         return None
-    texts = dict.fromkeys(text for columns in found.values() for text in columns.values())
-    names = dict(zip(texts, fresh_names(["_of"] * len(texts), node.input.columns), strict=True))
-    made = tuple(Output(name, from_text(text)) for text, name in names.items())
+    reads = dict.fromkeys(read for one in formulas.values() for read in one.reads.values())
+    texts = dict.fromkeys(text for _, text in reads)
+    columns = dict(zip(texts, fresh_names(["_of"] * len(texts), node.input.columns), strict=True))
+    wanted = (f"_{function.value}" for function, _ in reads)
+    names = dict(zip(reads, fresh_names(wanted, node.columns), strict=True))
+    made = tuple(Output(columns[text], from_text(text)) for text in texts)
     below = tidy(Project(node.input, (*as_they_are(node.input.columns), *made)))
-    calls = {call.name: call for call in node.aggregates if call.name not in found}
-    read: dict[tuple[AggregateFunction, str], str] = {}
-    outputs: dict[str, Expression] = {}
-    taken = [*node.columns]
-    for call in node.aggregates:
-        if call.name not in found:
-            continue
-        formula, values = _FORMULAS[_name(call)], {}
-        for piece in _pieces(formula):
-            function, column = _READ[piece]
-            key = (function, names[found[call.name][column]])
-            if key not in read:
-                [read[key]] = fresh_names([f"_{function.value}"], taken)
-                taken.append(read[key])
-                calls[read[key]] = AggregateCall(read[key], *key)
-            values[piece] = f"`{read[key]}`"
-        outputs[call.name] = from_text(
-            _where_there_are_pairs(call, formula.format(**values), values)
-        )
-    above = tuple(Output(name, outputs.get(name, Expression.column(name))) for name in node.columns)
-    return Project(Aggregate(below, node.keys, tuple(calls.values())), above)
+    calls = [call for call in node.aggregates if call.name not in formulas]
+    calls += [AggregateCall(name, read[0], columns[read[1]]) for read, name in names.items()]
+    values = {name: one.over(names) for name, one in formulas.items()}
+    outputs = (Output(name, values.get(name, Expression.column(name))) for name in node.columns)
+    return Project(Aggregate(below, node.keys, tuple(calls)), tuple(outputs))
 
 
-def _where_there_are_pairs(call: AggregateCall, text: str, values: Mapping[str, str]) -> str:
-    """The value of a formula, which is null where the group has no pair."""
-    if "n" not in values or _name(call) == "regr_count":
-        return text
-    return f"CASE WHEN {values['n']} > 0 THEN {text} END"
+_Read = tuple[AggregateFunction, str]
+"""A function, and the text of what it is of."""
 
 
-def _pieces(formula: str) -> Sequence[str]:
-    fields = (field for _, field, _, _ in Formatter().parse(formula) if field)
-    return tuple(dict.fromkeys(fields))
+@dataclass(frozen=True)
+class _Formula:
+    """A formula with places for what it reads."""
+
+    text: str
+    reads: Mapping[str, _Read]
+
+    def over(self, columns: Mapping[_Read, str]) -> Expression:
+        """The formula over the columns that have what it reads."""
+        places = {place: f"`{columns[read]}`" for place, read in self.reads.items()}
+        return from_text(self.text.format(**places))
 
 
-def _name(call: AggregateCall) -> str:
-    return call.text.partition("(")[0].lower()
-
-
-def _columns(call: AggregateCall) -> Mapping[str, str] | None:
-    """The texts of x, y and the pair of both, as doubles; None for another function."""
+def _formula(call: AggregateCall) -> _Formula | None:
+    """What a call means, None for one of another function."""
     assert call.expression is not None, "of a collected call"
-    name = _name(call)
-    if name not in _FORMULAS:
+    name = call.text.partition("(")[0].lower()
+    text = _FORMULAS.get(name)
+    if text is None:
         return None
     source, node = parsed(call.expression)
     wanted = 1 if name in _SPREADS else 2
     if not isinstance(node, exp.Anonymous) or len(node.expressions) != wanted:
         return None
     # Not a cast, which takes more than these functions do.
-    texts = [f"1D * ({source.render(one, lambda _: None)})" for one in node.expressions]
-    if wanted == 1:
-        return {"x": texts[0]}
-    y, x = texts if name in _REGRESSIONS else reversed(texts)
+    arguments = [f"1D * ({source.render(one, lambda _: None)})" for one in node.expressions]
+    of = {"x": arguments[0]} if wanted == 1 else _of_pairs(arguments, name in _REGRESSIONS)
+    fields = dict.fromkeys(field for _, field, _, _ in Formatter().parse(text) if field)
+    reads = {field: (_READ[field][0], of[_READ[field][1]]) for field in fields}
+    return _Formula(text, reads)
+
+
+def _of_pairs(arguments: Sequence[str], of_regression: bool) -> Mapping[str, str]:
+    """The texts of x, y and the pair of both, each null where one of the two is."""
+    y, x = arguments if of_regression else reversed(arguments)
     both = f"{x} IS NOT NULL AND {y} IS NOT NULL"
     return {
         "x": f"CASE WHEN {both} THEN {x} END",

@@ -98,7 +98,8 @@ COLLECTED: Mapping[str, str] = {
     **dict.fromkeys(("approx_count_distinct", "regr_count"), "0L"),
     **dict.fromkeys(("collect_list", "collect_set", "array_agg"), "array()"),
 }
-"""Aggregates that are computed anew for the groups that changed, with what each is of no rows."""
+"""Aggregates that are computed anew for the groups that changed, with what each is of no rows. Some of
+them have another form in the circuit (`plans.moments`, `plans.extremes_by`)."""
 GENERATORS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("explode", "explode_outer"), ("col",)),
     **dict.fromkeys(("posexplode", "posexplode_outer"), ("pos", "col")),
