@@ -96,6 +96,7 @@ def test_other_columns_make_every_row_different(connection: duckdb.DuckDBPyConne
 
 
 def test_inexact_columns_are_those_that_come_from_sums() -> None:
+    deviation = Expression("stddev(`v`)", ("v",))
     grouped = Aggregate(
         Scan("s", ("k", "v")),
         ("k",),
@@ -103,9 +104,10 @@ def test_inexact_columns_are_those_that_come_from_sums() -> None:
             AggregateCall("mean", AggregateFunction.AVG, "v"),
             AggregateCall("top", AggregateFunction.MAX, "v"),
             AggregateCall("rows", AggregateFunction.COUNT, None),
+            AggregateCall("spread", AggregateFunction.COLLECTED, None, deviation),
         ),
     )
-    assert inexact_columns(grouped) == {"mean"}
+    assert inexact_columns(grouped) == {"mean", "spread"}
     renamed = Project(grouped, (Output("m", Expression("`mean` * 2", ("mean",))),))
     assert inexact_columns(renamed) == {"m"}
     assert inexact_columns(

@@ -1,8 +1,8 @@
 """Compares two relations as multisets: what a view shows with what it should show.
 
 Rows are equal where all columns are (null equals null, NaN equals NaN, and as many copies count as
-there are). Columns of doubles that come from an average or a sum may differ by RELATIVE_TOLERANCE,
-for two engines may add doubles in another order; such a pair must agree in all other columns.
+there are). Columns of doubles that come from sums may differ by RELATIVE_TOLERANCE, for two engines
+may add doubles in another order; such a pair must agree in all other columns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Comparison:
 
 
 def inexact_columns(node: Node) -> frozenset[str]:
-    """The columns of a plan that come, by whatever way, from an average or a sum.
+    """The columns of a plan that come, by whatever way, from a sum, or what may have one in it.
 
     Only where such a column also turns out to be a double is it compared with a tolerance.
     """
@@ -55,7 +55,8 @@ def inexact_columns(node: Node) -> frozenset[str]:
         case Project(outputs=outputs):
             return frozenset(o.name for o in outputs if below[0] & set(o.expression.references))
         case Aggregate(keys=keys, aggregates=aggregates):
-            sums = (AggregateFunction.AVG, AggregateFunction.SUM)
+            # What is collected may be a deviation.
+            sums = (AggregateFunction.AVG, AggregateFunction.SUM, AggregateFunction.COLLECTED)
             return frozenset(key for key in keys if key in below[0]) | frozenset(
                 call.name
                 for call in aggregates
