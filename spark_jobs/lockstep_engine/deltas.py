@@ -103,11 +103,13 @@ def absolute_steps(rows: DataFrame, first: int, last: int) -> DataFrame:
 
 
 def by_step(values: Iterable[int]) -> Column:
-    """The value of the row's step, of one for each of the interval's.
+    """The value of the row's step, of one for each of the interval's; null for the step before them.
 
-    By look-up in an array, which generated code refers to and does not contain.
+    By look-up in an array, which generated code refers to and does not contain. Rows of the step before
+    are filtered out by then, but Spark's optimizer may have it the other way round.
     """
-    return F.lit(list(values)).cast("array<bigint>")[F.col(STEP)]
+    value = F.lit(list(values)).cast("array<bigint>")[F.col(STEP)]
+    return F.when(F.col(STEP) >= FIRST, value)
 
 
 def merge_steps(delta: DataFrame, columns: Iterable[str]) -> DataFrame:

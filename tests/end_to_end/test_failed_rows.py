@@ -170,14 +170,18 @@ def test_a_row_that_fails_stops_the_interval_where_the_project_says_so(shop: Sho
 
 
 def test_a_correlation_with_what_does_not_vary_fails_for_its_group(shop: Shop) -> None:
-    query = "SELECT code, corr(amount, pieces) AS k, stddev(amount) AS s FROM @sales GROUP BY code"
+    # rounded: a correlation comes from exact sums here, and in Spark from what it adds in its order
+    query = (
+        "SELECT code, round(corr(amount, pieces), 9) AS k, round(stddev(amount), 9) AS s "
+        "FROM @sales GROUP BY code"
+    )
     shop.deploy({"together": query}, shop.source("sales", SOURCES[0]))
     shop.sql(
         "INSERT INTO @sales VALUES (1, 1, 7, 'a'), (2, 3, 9, 'a'), (3, 1, 7, 'b'), (4, 2, 7, 'b')"
     )
     shop.advance()
     [(code, together, _)] = shop.spark.table(shop.view("together")).collect()
-    assert (code, round(together, 9)) == ("a", 1)
+    assert (code, together) == ("a", 1)
     assert list(failed(shop).values()) == [1]
     shop.sql("INSERT INTO @sales VALUES (5, 5, 8, 'b')")
     shop.advance()

@@ -20,6 +20,7 @@ from lockstep.sql.plans.nodes import (
     AggregateCall,
     AggregateFunction,
     Expression,
+    Filter,
     Join,
     Node,
     Output,
@@ -380,6 +381,14 @@ def test_an_aggregate_without_keys_has_a_row_from_the_first_step_on(spark: Spark
         (seven, -1, 6),
         (nothing, 1, 6),
     ]
+
+
+def test_an_interval_of_which_every_row_falls_out(spark: SparkSession) -> None:
+    """Spark's optimizer then sees that what is left is of the step before the interval's first."""
+    plan = Aggregate(Filter(Scan("t", ("v",)), Expression("v > 0", ("v",))), ("v",), calls("count"))
+    changes = [((7,), 1, 5), ((-7,), 1, 6)]
+    emitted = changes_of(run(spark, plan, changes, [(5, 5), (6, 6)], {"v": "int"}))
+    assert emitted == [((7, 1), 1, 5)]
 
 
 def test_overflow_is_judged_at_the_end_of_a_step(spark: SparkSession) -> None:
