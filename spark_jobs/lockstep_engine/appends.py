@@ -18,7 +18,15 @@ from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import append, ensure_table, overwrite
 from lockstep_engine.told import few_rows
 
-__all__ = ["FEW_ROWS", "Appends", "Tables", "Written", "append_few", "write_appends"]
+__all__ = [
+    "FEW_ROWS",
+    "Appends",
+    "Tables",
+    "Written",
+    "append_few",
+    "replace_few",
+    "write_appends",
+]
 
 FEW_ROWS = 100_000
 """Up to so many rows of a table are fetched and appended here, if the interval has no more records."""
@@ -33,8 +41,18 @@ class Tables(State, Protocol):
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
         ...
 
+    def replace_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """The same in place of all rows that the branch holds, where it is replaceable."""
+        ...
+
     def has_nested(self, table: str) -> bool:
         """Whether a column holds others."""
+        ...
+
+    def is_replaceable(self, table: str, snapshot_id: int) -> bool:
+        """Whether rows can be put in the place of all that are there at a snapshot."""
         ...
 
 
@@ -126,13 +144,36 @@ def append_few(
     if state.has_nested(table):
         return False
     rows = few_rows(frame, FEW_ROWS)
-    if rows is None:
+    if rows is None or not _is_sound(rows):
         return False
+    state.append_arrow(table, branch, rows, summary)
+    return True
+
+
+def replace_few(
+    state: Tables,
+    table: str,
+    branch: str,
+    base: int,
+    frame: DataFrame,
+    summary: Mapping[str, str],
+) -> bool:
+    """Put the rows, which are few, in the place of all of a branch that stands at `base`, from here if
+    that can be done; whether it was."""
+    if state.has_nested(table) or not state.is_replaceable(table, base):
+        return False
+    rows = few_rows(frame, FEW_ROWS)
+    if rows is None or not _is_sound(rows):
+        return False
+    state.replace_arrow(table, branch, rows, summary)
+    return True
+
+
+def _is_sound(rows: pa.Table) -> bool:
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid:
         return False
-    state.append_arrow(table, branch, rows, summary)
     return True
 
 

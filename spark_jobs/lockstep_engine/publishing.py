@@ -13,6 +13,7 @@ from lockstep.sql.circuit import OutboxSpec, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
+from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, consolidate, merge_steps, row_text
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.kafka import Publishing, publish_kafka
@@ -26,7 +27,7 @@ SHOWN_ROWS = 5
 
 
 def publish_sinks(
-    spark: SparkSession, job: PublishJob, state: State, progress: Progress
+    spark: SparkSession, job: PublishJob, state: Tables, progress: Progress
 ) -> PublishResult:
     """Publish each sink, in threads of one session.
 
@@ -86,7 +87,7 @@ def _partitions(job: PublishJob, outboxes: Mapping[str, OutboxSpec], state: Stat
 def _publish_one(
     spark: SparkSession,
     job: PublishJob,
-    state: State,
+    state: Tables,
     project: Project,
     outbox: OutboxSpec,
     target: SinkTarget,

@@ -139,7 +139,7 @@ def test_an_append_without_an_answer_is_given_up(
     lake.make("t")
     lake.state.open_branch("t", "attempt_a", None)
     monkeypatch.setattr(SqlCatalog, "commit_table", unsure([True]))
-    with pytest.raises(Unreachable, match="does not say whether an append to attempt_a has landed"):
+    with pytest.raises(Unreachable, match="does not say whether a write to attempt_a has landed"):
         lake.state.append_rows("t", "attempt_a", [{"id": 1}], {"lockstep.write": "w"})
 
 

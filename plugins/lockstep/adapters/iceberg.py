@@ -21,14 +21,14 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.datetime import datetime_to_millis
 
-from lockstep.adapters.iceberg_commits import LeanTransaction, ref_changes
+from lockstep.adapters.iceberg_commits import ref_changes
+from lockstep.adapters.iceberg_files import append_to, replace_on
 from lockstep.adapters.iceberg_history import (
     count_of,
     descends,
@@ -230,18 +230,23 @@ class IcebergState:
         rows: Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        self._append(
-            table,
-            branch,
-            lambda schema: pa.Table.from_pylist(list(rows), schema=schema.as_arrow()),
-            summary,
-        )
+        def append(loaded: Table) -> None:
+            found = pa.Table.from_pylist(list(rows), schema=loaded.schema().as_arrow())
+            append_to(loaded, branch, found, summary)
+
+        self._write(table, branch, append)
 
     def append_arrow(
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
     ) -> None:
         """The same for rows that are in Arrow."""
-        self._append(table, branch, lambda _: rows, summary)
+        self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
+
+    def replace_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """The same in place of all rows that the branch holds, where it `is_replaceable`."""
+        self._write(table, branch, lambda loaded: replace_on(loaded, branch, rows, summary))
 
     def has_nested(self, table: str) -> bool:
         """Whether a column of the table holds others. Columns stay, so it is looked up once."""
@@ -250,26 +255,19 @@ class IcebergState:
             self._nested[table] = not all(one.field_type.is_primitive for one in fields)
         return self._nested[table]
 
-    def _append(
-        self,
-        table: str,
-        branch: str,
-        rows_for: Callable[[Schema], pa.Table],
-        summary: Mapping[str, str],
-    ) -> None:
-        def append(loaded: Table) -> None:
-            rows = rows_for(loaded.schema())
-            with LeanTransaction(loaded) as transaction:
-                if rows.num_rows:
-                    transaction.append(rows, dict(summary), branch)
-                else:
-                    transaction.update_snapshot(dict(summary), branch).fast_append().commit()
+    def is_replaceable(self, table: str, snapshot_id: int) -> bool:
+        """Whether PyIceberg (0.12) can put rows in the place of all: not of a table with delete files,
+        whose numbers it would go on counting, or with partitions."""
+        metadata = self._load(table).metadata
+        deletes = count_of(self._snapshot(table, metadata, snapshot_id), "total-delete-files")
+        return not deletes and metadata.spec().is_unpartitioned()
 
+    def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
         try:
-            self._commit_anew(table, append)
+            self._commit_anew(table, write)
         except CommitStateUnknownException as error:
             raise Unreachable(
-                f"table {table}: the catalog does not say whether an append to {branch} has landed",
+                f"table {table}: the catalog does not say whether a write to {branch} has landed",
                 found=str(error)[:300],
                 next_step="run the interval again: another attempt has another branch",
             ) from error

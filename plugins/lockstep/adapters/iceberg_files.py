@@ -1,16 +1,19 @@
-"""Swapping data files of a table on a branch: the metadata half of a compaction.
+"""Data files of a table on a branch: few rows written from here, and files swapped.
 
-The rows of merged files are written by the engine; here only manifests change, so a swap costs
-milliseconds and can be made anew on a newer version without reading a row.
+A swap is the metadata half of a compaction. The rows of merged files are written by the engine; here
+only manifests change, so a swap costs milliseconds and can be made anew on a newer version without
+reading a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
@@ -22,7 +25,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.ids import is_trace
 
-__all__ = ["IcebergFiles"]
+__all__ = ["IcebergFiles", "append_to", "replace_on"]
 
 
 class IcebergFiles:
@@ -85,6 +88,54 @@ class IcebergFiles:
             summary=summary,
             same_rows=not is_trace(table),
         )
+
+
+def append_to(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, str]) -> None:
+    """One snapshot on the branch with these rows, by column name, which carries the summary."""
+    with LeanTransaction(table) as transaction:
+        if rows.num_rows:
+            transaction.append(rows, dict(summary), branch)
+        else:
+            transaction.update_snapshot(dict(summary), branch).fast_append().commit()
+
+
+def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, str]) -> None:
+    """One snapshot on the branch with these rows, by column name, in place of all others. PyIceberg
+    (0.12) itself makes two of it, one that deletes and one that appends.
+
+    Raises AttemptLost where the branch is no longer there."""
+    head = table.metadata.snapshot_by_name(branch)
+    if head is None:
+        raise AttemptLost(
+            f"table {'.'.join(table.name()[-2:])}: branch {branch} is gone",
+            expected="the branch that this writer made",
+            found="none: whoever moved main first has swept it",
+            next_step="run the command again",
+        )
+    with LeanTransaction(table) as transaction:
+        update = _AllFiles(
+            operation=Operation.OVERWRITE,
+            transaction=transaction,
+            io=table.io,
+            branch=branch,
+            snapshot_properties=dict(summary),
+        )
+        for file in _files_at(table, head.snapshot_id).values():
+            update.delete_data_file(file)
+        if rows.num_rows:
+            written = _dataframe_to_data_files(
+                transaction.table_metadata, rows, table.io, update.commit_uuid
+            )
+            for file in written:
+                update.append_data_file(file)
+        update.commit()
+
+
+class _AllFiles(_OverwriteFiles):
+    """All files go: no manifest stays, not even those that say which files went before."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return []
 
 
 class _ReplaceFiles(_OverwriteFiles):

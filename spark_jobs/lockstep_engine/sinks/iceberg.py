@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import State, ViewHead
+from lockstep.control.ports import ViewHead
 from lockstep.errors import Refused, StateDiverged
+from lockstep_engine.appends import Tables, replace_few
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
 from lockstep_engine.sinks.view_publish import ViewPoint, ViewPublished, ViewTarget, move_view
 from lockstep_engine.sinks.view_rows import as_copies, count_change, incomparable, within
@@ -76,7 +77,7 @@ class _SparkWriter:
     """Implements `view_publish.ViewWriter`; `columns` as written, in order."""
 
     spark: SparkSession
-    state: State
+    state: Tables
     catalog: CatalogSettings
     columns: tuple[str, ...]
     target: ViewTarget
@@ -114,7 +115,7 @@ class _SparkWriter:
 
 def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by name
     spark: SparkSession,
-    state: State,
+    state: Tables,
     catalog: CatalogSettings,
     view: str,
     columns: tuple[str, ...],
@@ -228,8 +229,10 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> 
     weight = F.when(F.col(WEIGHT) < 0, lacking).otherwise(F.col(WEIGHT))
     rows = as_copies(after.withColumn(WEIGHT, weight), WEIGHT, None)
     summary = writer.target.summary(writer.target.last_step)
+    view = writer.target.view
     try:
-        overwrite(writer.catalog, writer.target.view, branch, rows, summary)
+        if not replace_few(writer.state, view, branch, base, rows, summary):
+            overwrite(writer.catalog, view, branch, rows, summary)
     except PySparkException as error:
         if LACKING not in str(error):
             raise
