@@ -7,8 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import click
@@ -190,6 +193,28 @@ def test_wrong_use_of_the_command_line(shop: str, capsys: pytest.CaptureFixture[
     assert "ISO 8601" in capsys.readouterr().err
     assert run("up", "--kafka-port", "70000") == 2
     assert "70000" in capsys.readouterr().err
+
+
+def test_who_runs_for_long_maintains(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Recorded:
+        """Stands for the pipeline: what is asked of it is looked at, not what it does."""
+
+        project = SimpleNamespace(configuration={"lockstep.interval": "1 second"})
+
+        def __getattr__(self, stage: str) -> Any:
+            answer = SimpleNamespace(interval=None, behind=False, markers={})
+            return lambda *_: calls.append(stage) or answer
+
+    monkeypatch.setattr(operate, "_opened", lambda *_: nullcontext(Recorded()))
+    assert run("run", shop, "--once") == 0
+    assert calls == ["plan", "publish"]
+    calls.clear()
+    monkeypatch.setattr(operate, "MAINTENANCE_SECONDS", 2)
+    end = datetime.now(UTC) + timedelta(seconds=4)
+    assert run("run", shop, "--until", end.isoformat()) == 0
+    assert 0 < calls.count("maintain") < calls.count("publish")
 
 
 def test_an_unexpected_error_says_what_to_report(

@@ -18,14 +18,14 @@ from airflow.sdk import DAG, BaseOperator, Param
 
 from lockstep.adapters.settings import Settings
 from lockstep.airflow import operators, tasks
-from lockstep.airflow.schedule import interval_seconds, timetable
+from lockstep.airflow.schedule import timetable
+from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import PipelineState
 from lockstep.errors import WrongUse
 
 __all__ = ["MAINTENANCE_SUFFIX", "Deployed", "describe", "maintenance_dag", "pipeline_dags"]
 
 MAINTENANCE_SUFFIX = "__maintenance"
-MAINTENANCE_INTERVAL = "10 minutes"
 
 # Far in the past: a run by hand for a time before it would end without any task.
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -153,7 +153,7 @@ def maintenance_dag(deployed: Deployed) -> DAG:
     with DAG(
         dag_id=deployed.name + MAINTENANCE_SUFFIX,
         description=f"Trims and sweeps the tables of {deployed.name}",
-        schedule=AlignedIntervalTimetable(interval_seconds(MAINTENANCE_INTERVAL)),
+        schedule=AlignedIntervalTimetable(MAINTENANCE_SECONDS),
         start_date=START,
         catchup=False,
         max_active_runs=1,

@@ -17,6 +17,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show
 from lockstep.cli.spark import spark_for
+from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import RunState, RunStatus
 from lockstep.errors import LeaseHeld, LockstepError, NotDeployed, WrongUse
 
@@ -61,7 +62,8 @@ class Ran:
 @click.option("--follow", is_flag=True, help="An interval each `lockstep.interval`, until Ctrl-C.")
 @click.option("--until", metavar="TIME", help="ISO 8601; without a zone it is UTC. Then stop.")
 def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
-    """Run intervals of the project in DIR without Airflow; deploys it if that was not done yet.
+    """Run intervals of the project in DIR without Airflow; deploys it if that was not done yet. It
+    maintains too, every ten minutes.
 
     Where no Spark is up, one is started for this command alone.
     """
@@ -78,8 +80,12 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
     with _opened(name, settings) as pipeline:
         done: list[Committed] = []
         published: Published | None = None
+        maintained = time.monotonic()
         for moment in _moments(pipeline, follow, end):
             published = _advance(pipeline, moment, done)
+            if time.monotonic() - maintained >= MAINTENANCE_SECONDS:
+                pipeline.maintain(progress)
+                maintained = time.monotonic()
         markers = dict(published.markers) if published else {}
     result = Ran(name, tuple(done), markers)
     show(result, lambda: _ran_text(result))

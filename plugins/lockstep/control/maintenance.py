@@ -39,7 +39,10 @@ from lockstep.ids import (
 )
 from lockstep.threads import in_parallel
 
-__all__ = ["maintain"]
+__all__ = ["MAINTENANCE_SECONDS", "maintain"]
+
+MAINTENANCE_SECONDS = 600
+"""So often who runs intervals by the clock maintains too."""
 
 SWAP_TRIES = 20
 SWAP_WAIT_SECONDS = 3.0

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.reading.clocks import bounds_of, clock_text, has_months
-from lockstep.sql.reading.comparisons import SIGNS
+from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
 from lockstep.sql.reading.syntax import SourceText, without_parentheses
 
 __all__ = [
@@ -205,7 +205,6 @@ def moved_column(expression: Expression) -> Moved | None:
     return Moved(column.references[0], tuple(added), tuple(taken)) if column.is_column else None
 
 
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WHOLE = re.compile(r"\d{1,9}")
 
 
@@ -221,7 +220,7 @@ def upper_bound(condition: Expression, whole: Expression) -> int | None:
         return None
     left, sign, right = found
     if right == whole:
-        left, sign, right = right, _MIRRORED.get(sign, sign), left
+        left, sign, right = right, MIRRORED.get(sign, sign), left
     if left != whole or not _WHOLE.fullmatch(right.text) or sign not in ("=", "<", "<="):
         return None
     return int(right.text) - (sign == "<")
