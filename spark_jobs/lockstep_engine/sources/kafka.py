@@ -23,9 +23,8 @@ from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
 from lockstep_engine.sources.avro_values import schema_number
-from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows, value_name
+from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
 from lockstep_engine.sources.formats import record_reader, schema_columns
-from lockstep_engine.sources.plain_records import PLAIN, Plain, plain_name, with_plain
 from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
 from lockstep_engine.told import counted_in_passing
@@ -115,10 +114,9 @@ def read_kafka(
     if named:
         # Read twice: for the numbers of schemas, and with them.
         records = records.persist()
-    plain = None if context.is_small else with_plain(records, source, declared, wanted)
     reader = record_reader(source, declared, _schemas(source, records, named))
     raw = _raw_columns(source)
-    decoded, passed = _decode(records, reader, wanted, raw, plain), None
+    decoded, passed = _decode(records, reader, wanted, raw), None
     if is_read_once and not named:
         passed = Observation()
         kept = decoded.observe(passed, F.count_if(~F.col("_good")).alias(_BAD))
@@ -260,25 +258,14 @@ def _schemas(source: SourceTable, records: DataFrame, named: Sequence[str]) -> M
 
 
 def _decode(
-    records: DataFrame,
-    reader: RecordReader,
-    wanted: Sequence[int],
-    raw: Sequence[str],
-    plain: Plain | None = None,
+    records: DataFrame, reader: RecordReader, wanted: Sequence[int], raw: Sequence[str]
 ) -> DataFrame:
     """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
-    good. Of `plain` records the values are there before, and they are good."""
-    is_good, before = reader.decoding.is_good, dict[str, str]()
-    if plain is not None:
-        records, is_good = plain.records, f"({PLAIN} OR {is_good})"
-        before = {value_name(number): plain_name(number) for number in plain.numbers}
-    judged = _parse(records, reader).selectExpr("*", f"{is_good} AS _good")
+    good."""
+    judged = _parse(records, reader).selectExpr("*", f"{reader.decoding.is_good} AS _good")
     needed = dict.fromkeys(name for rows in reader.rows for name in rows.columns(wanted))
     return judged.selectExpr(
-        *(
-            f"IF({PLAIN}, {before[name]}, {name}) AS {name}" if name in before else name
-            for name in needed
-        ),
+        *needed,
         STEP,
         "_good",
         *(f"CASE WHEN NOT _good THEN {name} END AS {name}" for name in raw),
