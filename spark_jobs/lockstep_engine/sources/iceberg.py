@@ -33,7 +33,8 @@ class Followed:
     """The changes of one followed table in one interval.
 
     `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; marked as
-    persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done.
+    persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done, as it is
+    where the change is small or has been netted.
     `is_netted`: rows that were taken away or rewritten stand in it by their net weight, so that it may
     hold far fewer rows than `records`, the upper bound that is recorded.
     """
@@ -166,8 +167,12 @@ def read_table(
         parts.append(consolidate(union(differences), reader.columns))
     if not parts:
         return Followed(_nothing(spark, source, columns), 0)
-    delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP))).persist()
+    delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP)))
     records = sum(slice_.records for _, slice_ in slices)
+    if not differences and not context.is_small:
+        # Each operator reads from the table what it wants of it, sooner than all of it would be kept.
+        return Followed(delta, records)
+    delta = delta.persist()
     return Followed(delta, records, bool(differences), (delta,))
 
 
