@@ -18,6 +18,7 @@ from lockstep.adapters.verify import verify
 from lockstep.control.receipts import ReceiptStatus
 from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
+from lockstep.sql.circuit import SMALL_RECORDS
 from lockstep_engine import attempt
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -359,3 +360,28 @@ def test_few_rows_of_files_that_were_rewritten_are_appended_from_here(
         f"SELECT summary FROM {shop.view('counts_changes')}.snapshots ORDER BY committed_at DESC LIMIT 1"
     ).collect()
     assert "spark.app.id" not in summary[0]
+
+
+def test_a_large_append_is_read_by_each_operator(shop: Shop) -> None:
+    """More rows than a small interval has, which nobody keeps: a self-join among the views reads them
+    twice, and two steps of appends are told apart by their files."""
+    queries = {
+        **COUNTS,
+        "pairs": "SELECT a.customer, count(*) AS n FROM @orders a JOIN @orders b ON a.id = b.amount "
+        "WHERE a.placed < TIMESTAMP '1970-01-01 00:10:00Z' GROUP BY a.customer",
+    }
+    make_orders(shop, COPY_ON_WRITE)
+    shop.deploy(queries, shop.source("orders", ORDERS), rows_per_step=1000)
+    shop.advance()
+    shop.sql(
+        "INSERT INTO @orders SELECT 1000 + id, concat('c', id % 7), CAST(id % 100 AS INT), "
+        f"timestamp_micros(id * 1000000) FROM range({SMALL_RECORDS})"
+    )
+    shop.sql(NEW_ORDER.format(SMALL_RECORDS + 1))
+    shop.sql(NEW_ORDER.format(SMALL_RECORDS + 2))
+    shop.advance()
+    assert len([one for one in shop.slices("orders") if not one.is_empty]) == 3
+    shop.check(queries)
+    shop.sql(f"DELETE FROM @orders WHERE id = {SMALL_RECORDS + 1}")
+    shop.advance()
+    shop.check(queries)

@@ -37,7 +37,9 @@ def changes(append_only: bool) -> list[Change]:
     return found
 
 
-def ranked(rank: str, rows: Sequence[Row], by_key: bool = True) -> list[tuple[int, int, str, int]]:
+def ranked(
+    rank: str, rows: Sequence[Row], by_key: bool = True, bound: int = FIRST
+) -> list[tuple[int, int, str, int]]:
     """The first rows by descending v, of each k, with their rank, as SQL defines it."""
     found = []
     for key in {row[0] for row in rows} if by_key else {None}:
@@ -50,7 +52,7 @@ def ranked(rank: str, rows: Sequence[Row], by_key: bool = True) -> list[tuple[in
                 "rank()": len(greater) + 1,
                 "dense_rank()": len({other[1] for other in greater}) + 1,
             }[rank]
-            if number <= FIRST:
+            if number <= bound:
                 found.append((*row, number))
     return found
 
@@ -63,11 +65,16 @@ def copies(rows: Sequence[Change], step: int) -> list[Row]:
 @pytest.mark.spark
 @pytest.mark.parametrize("records", [10, 1_000_000])
 @pytest.mark.parametrize("append_only", [True, False])
-@pytest.mark.parametrize("rank", ["row_number()", "rank()", "dense_rank()"])
-def test_first_rows(spark: SparkSession, rank: str, append_only: bool, records: int) -> None:
+@pytest.mark.parametrize(
+    ("rank", "bound"),
+    [("row_number()", 1), ("row_number()", FIRST), ("rank()", FIRST), ("dense_rank()", FIRST)],
+)
+def test_first_rows(
+    spark: SparkSession, rank: str, bound: int, append_only: bool, records: int
+) -> None:
     by_v = SortKey(Expression.column("v"), descending=True, nulls_first=False)
     call = WindowCall("r", Expression(rank), (by_v,))
-    plan = Window(Scan("t", ("k", "v", "n")), ("k",), (call,), FIRST)
+    plan = Window(Scan("t", ("k", "v", "n")), ("k",), (call,), bound)
     circuit = circuit_of(plan, frozenset({"t"}) if append_only else frozenset())
     [trace] = circuit.traces
     assert trace.kind is (TraceKind.FIRST if append_only else TraceKind.ROWS)
@@ -83,11 +90,36 @@ def test_first_rows(spark: SparkSession, rank: str, append_only: bool, records: 
         found += changes_of(tables["root"])
         if end < LAST:
             there = copies(rows, end)
-            wanted = [row[:3] for row in ranked(rank, there)] if append_only else there
+            wanted = [row[:3] for row in ranked(rank, there, bound=bound)] if append_only else there
             assert runner.remembered(trace.table) == ZSet.of_rows(wanted)
+    assert len({(row, step) for row, _, step in found}) == len(found), "it is consolidated"
     for step in range(LAST + 1):
-        expected = ZSet.of_rows(ranked(rank, copies(rows, step)))
+        expected = ZSet.of_rows(ranked(rank, copies(rows, step), bound=bound))
         assert up_to(found, step) == expected, f"after step {step}"
+
+
+@pytest.mark.spark
+def test_copies_of_a_row_of_which_one_was_left_behind(spark: SparkSession) -> None:
+    """The trace then has the row with two weights, in two pieces."""
+    by_v = SortKey(Expression.column("v"), descending=True, nulls_first=False)
+    call = WindowCall("r", Expression("row_number()"), (by_v,))
+    plan = Window(Scan("t", ("k", "v", "n")), ("k",), (call,), FIRST)
+    runner = Runner(spark, circuit_of(plan, frozenset({"t"})))
+    rows: list[Change] = [
+        ((1, 1, "a"), 2, 0),
+        ((1, 2, "a"), 1, 1),
+        ((1, 0, "a"), 1, 2),
+        ((1, 3, "b"), 1, 3),
+    ]
+    found = []
+    for step in range(4):
+        delta = spark.createDataFrame(
+            [(*row, weight, at) for row, weight, at in rows if at == step],
+            "k int, v int, n string, _weight bigint, _step bigint",
+        )
+        tables = runner.run({"t": delta}, (step, step), 10, step == 3)
+        found += changes_of(tables["root"])
+        assert up_to(found, step) == ZSet.of_rows(ranked("row_number()", copies(rows, step)))
 
 
 def taken_from_the_top() -> list[Change]:

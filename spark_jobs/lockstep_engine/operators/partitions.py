@@ -43,7 +43,7 @@ __all__ = [
 AT = "_at"
 """The position's step; `_until` is the next position's of the same key, null at the last."""
 
-_PLACE, _LAST = "_place", "_last"
+_PLACE, _LAST, _STEPS = "_place", "_last", "_steps"
 
 
 def events_of(
@@ -52,14 +52,17 @@ def events_of(
     keys: Sequence[str],
     columns: Sequence[str],
     context: Context,
+    is_netted: bool = False,
 ) -> DataFrame:
     """`columns` (the keys among them), `_weight`, `_step`: the change, and of the keys in it what was
     there before. `state` has the same columns and `_weight`, or is None where there is none; rows may
-    cancel."""
+    cancel, unless what was there `is_netted`."""
     events = delta.select(*columns_of([*columns, WEIGHT, STEP]))
     if state is None:
         return events
     held = only_keys(state, keys, delta, context)
+    if is_netted:
+        held = merge_steps(held, columns)
     return events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
 
 
@@ -71,23 +74,41 @@ def rows_at_positions(
     stay: bool = False,
 ) -> DataFrame:
     """`columns`, `_at`, `_until`, a row for each copy that is there. With `stay` no event takes back."""
+    laid_out = _stayed(events, keys, columns) if stay else _netted(events, keys, columns, context)
+    copies = F.explode(F.expr(f"array_repeat(1, CAST({WEIGHT} AS int))")).alias("_copy")
+    return laid_out.select(*columns_of([*columns, AT, UNTIL]), copies).drop("_copy")
+
+
+def _stayed(events: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """Each event at its step and all later ones of its key: `columns`, `_weight`, `_at`, `_until`."""
+    by_key = Window.partitionBy(*columns_of(keys))
+    steps = F.array_sort(F.collect_set(STEP).over(by_key))
+    placed = events.withColumn(_STEPS, steps).withColumn(
+        _PLACE, F.array_position(_STEPS, F.col(STEP)).cast("int")
+    )
+    own = F.expr(f"slice({_STEPS}, {_PLACE}, size({_STEPS}) - {_PLACE} + 1)")
+    kept = columns_of([*columns, WEIGHT])
+    return placed.select(*kept, _STEPS, _PLACE, F.posexplode(own).alias("_more", AT)).select(
+        *kept, AT, F.expr(f"get({_STEPS}, {_PLACE} + _more)").alias(UNTIL)
+    )
+
+
+def _netted(
+    events: DataFrame, keys: Sequence[str], columns: Sequence[str], context: Context
+) -> DataFrame:
+    """Each row, netted, at the positions of its key at which it is there: `columns`, `_weight`, `_at`,
+    `_until`."""
     numbered = _numbered(events, keys)
-    there = numbered.withColumn(UNTIL, F.lit(None).cast("int"))
-    if not stay:
-        netted = merge_steps(numbered, [*columns, _PLACE, _LAST])
-        there = periods(netted, [*columns, _LAST], _PLACE)
+    netted = merge_steps(numbered, [*columns, _PLACE, _LAST])
+    there = periods(netted, [*columns, _LAST], _PLACE)
     places = F.expr(f"sequence({_PLACE}, coalesce({UNTIL}, {_LAST} + 1) - 1)")
     there = there.select(*columns_of([*columns, WEIGHT]), F.explode(places).alias(_PLACE))
     steps = _steps(numbered, keys)
     steps = keys_apart(steps, keys, _PLACE, AT, UNTIL).withColumnRenamed(_PLACE, "_of")
     if context.is_small:
         steps = F.broadcast(steps)
-    copies = F.explode(F.expr(f"array_repeat(1, CAST({WEIGHT} AS int))")).alias("_copy")
-    return (
-        there.join(steps, F.expr(" AND ".join([*keys_equal(keys), f"{_PLACE} = _of"])), "inner")
-        .select(*columns_of([*columns, AT, UNTIL]), copies)
-        .drop("_copy")
-    )
+    at_places = F.expr(" AND ".join([*keys_equal(keys), f"{_PLACE} = _of"]))
+    return there.join(steps, at_places, "inner").select(*columns_of([*columns, WEIGHT, AT, UNTIL]))
 
 
 def changes_at_positions(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -33,6 +33,7 @@ from lockstep_engine.deltas import (
 from lockstep_engine.operators.evaluated import Evaluation, State
 from lockstep_engine.operators.partitions import (
     AT,
+    UNTIL,
     changes_at_positions,
     events_of,
     in_order,
@@ -47,12 +48,18 @@ def window(
 ) -> Evaluation:
     """The change of the rows with their values, consolidated, and the input for the trace."""
     columns = node.input.columns
-    events = events_of(delta, state.input(0), node.partition, columns, context)
-    if node.first is not None and operator.inputs_stay:
+    forgets = node.first is not None and operator.inputs_stay
+    # What has been left behind is taken back in the trace, and must not count among the first.
+    is_netted = forgets and not is_first_alone(node)
+    events = events_of(delta, state.input(0), node.partition, columns, context, is_netted)
+    if node.first is not None and forgets:
         if node.partition:
             # By the keys alone, as what follows needs them: by key and step they would be sent twice.
             events = events.repartition(context.partitions, *columns_of(node.partition))
         events = _first_of_each_step(events, node, node.first)
+        if is_first_alone(node):
+            changes = _changes_of_first(events, node)
+            return Evaluation(changes, _appends(operator, changes, delta))
     rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
     pending, order = list(node.calls), None
     while pending:
@@ -66,11 +73,19 @@ def window(
     if node.first is not None:
         rows = rows.where(F.col(node.calls[0].name) <= node.first)
     changes = consolidate(changes_at_positions(rows, node.columns), node.columns)
-    appends = {
+    return Evaluation(changes, _appends(operator, changes, delta))
+
+
+def _appends(operator: Operator, changes: DataFrame, delta: DataFrame) -> dict[str, DataFrame]:
+    return {
         trace.table: merge_steps(changes if trace.kind is TraceKind.FIRST else delta, trace.row)
         for trace in operator.traces
     }
-    return Evaluation(changes, appends)
+
+
+def is_first_alone(node: Window) -> bool:
+    """Whether of each partition one row is asked for, and no more."""
+    return node.first == 1 and [c.function.text.lower() for c in node.calls] == ["row_number()"]
 
 
 def is_limit(node: Window) -> bool:
@@ -107,6 +122,23 @@ def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFram
     within = Rows.partitionBy(*columns_of([*node.partition, STEP]))
     rank = F.expr(call.function.text).over(within.orderBy(*_sorting(call.order), *ties))
     return rows.withColumn("_rank", rank).where(f"_rank <= {first}").select(*events.columns)
+
+
+def _changes_of_first(events: DataFrame, node: Window) -> DataFrame:
+    """The change of the one row of each partition that is first, from those that are first of their
+    steps, consolidated. Rows stay, so one is first from its step on until one comes that is before it,
+    and need not be laid out at every step."""
+    [call] = node.calls
+    by_key = Rows.partitionBy(*columns_of(node.partition))
+    # Of equal rows the one that came first stays.
+    overall = by_key.orderBy(*_sorting(call.order), *columns_of(node.input.columns), STEP)
+    by_step = by_key.orderBy(STEP)
+    before = F.min("_rank").over(by_step.rowsBetween(Rows.unboundedPreceding, -1))
+    rows = _with_order(events, call.order).withColumn("_rank", F.row_number().over(overall))
+    rows = rows.withColumn("_before", before).where("_before IS NULL OR _rank < _before")
+    rows = rows.withColumn(UNTIL, F.lead(STEP).over(by_step)).withColumnRenamed(STEP, AT)
+    first = rows.select(*columns_of([*node.input.columns, AT, UNTIL]), F.lit(1).alias(call.name))
+    return changes_at_positions(first, node.columns)
 
 
 def _order_names(order: Sequence[SortKey]) -> list[str]:
