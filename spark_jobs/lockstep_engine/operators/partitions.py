@@ -52,17 +52,14 @@ def events_of(
     keys: Sequence[str],
     columns: Sequence[str],
     context: Context,
-    is_netted: bool = False,
 ) -> DataFrame:
     """`columns` (the keys among them), `_weight`, `_step`: the change, and of the keys in it what was
     there before. `state` has the same columns and `_weight`, or is None where there is none; rows may
-    cancel, unless what was there `is_netted`."""
+    cancel."""
     events = delta.select(*columns_of([*columns, WEIGHT, STEP]))
     if state is None:
         return events
     held = only_keys(state, keys, delta, context)
-    if is_netted:
-        held = merge_steps(held, columns)
     return events.union(held.select(*columns_of([*columns, WEIGHT]), step_before()))
 
 

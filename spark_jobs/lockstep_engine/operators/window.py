@@ -48,11 +48,8 @@ def window(
 ) -> Evaluation:
     """The change of the rows with their values, consolidated, and the input for the trace."""
     columns = node.input.columns
-    forgets = node.first is not None and operator.inputs_stay
-    # What has been left behind is taken back in the trace, and must not count among the first.
-    is_netted = forgets and not is_first_alone(node)
-    events = events_of(delta, state.input(0), node.partition, columns, context, is_netted)
-    if node.first is not None and forgets:
+    events = events_of(delta, state.input(0), node.partition, columns, context)
+    if node.first is not None and operator.inputs_stay:
         if node.partition:
             # By the keys alone, as what follows needs them: by key and step they would be sent twice.
             events = events.repartition(context.partitions, *columns_of(node.partition))
@@ -115,10 +112,15 @@ def first_before(node: Window, rows: DataFrame, delta: DataFrame, size: int) -> 
 
 def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFrame:
     """Without rows that others of the same step leave behind, which no step gives, as rows stay. What
-    is there several times counts once: too many may be left, and never too few."""
+    is there several times counts once: too many may be left, and never too few.
+
+    What the trace has taken back is behind all that it still has, but for copies of its last row: of
+    equal rows those that are taken back come last, so that they take the place of none."""
     [call] = node.calls
     rows = _with_order(events, call.order)
-    ties = columns_of(node.input.columns) if "row_number" in call.function.text.lower() else []
+    ties = [*columns_of(node.input.columns), F.col(WEIGHT).desc()]
+    if "row_number" not in call.function.text.lower():
+        ties = []
     within = Rows.partitionBy(*columns_of([*node.partition, STEP]))
     rank = F.expr(call.function.text).over(within.orderBy(*_sorting(call.order), *ties))
     return rows.withColumn("_rank", rank).where(f"_rank <= {first}").select(*events.columns)
