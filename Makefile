@@ -42,7 +42,7 @@ check: setup ## lint, types, layers and the fast tests, in under a minute
 	$(BIN)/pytest -m "$(FAST)" --numprocesses auto --dist worksteal
 
 test: check ## all of it: check, then the tests on real Kafka, Spark, Iceberg and Airflow
-	$(BIN)/pytest -m "not ($(FAST))"
+	$(BIN)/pytest -m "not ($(FAST))" --durations=25 --durations-min=20
 
 demo: setup ## real flights through Kafka, Airflow and Spark, with a kill; under six minutes
 	$(BIN)/python examples/demo.py
