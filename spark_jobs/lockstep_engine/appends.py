@@ -141,10 +141,8 @@ def append_few(
     for an empty one (https://github.com/apache/iceberg-python/issues/3833), and reads texts as UTF-8 for
     the least and greatest of a file.
     """
-    if state.has_nested(table):
-        return False
-    rows = few_rows(frame, FEW_ROWS)
-    if rows is None or not _is_sound(rows):
+    rows = _few_of(state, table, frame)
+    if rows is None:
         return False
     state.append_arrow(table, branch, rows, summary)
     return True
@@ -160,21 +158,23 @@ def replace_few(
 ) -> bool:
     """Put the rows, which are few, in the place of all of a branch that stands at `base`, from here if
     that can be done; whether it was."""
-    if state.has_nested(table) or not state.is_replaceable(table, base):
-        return False
-    rows = few_rows(frame, FEW_ROWS)
-    if rows is None or not _is_sound(rows):
+    rows = _few_of(state, table, frame) if state.is_replaceable(table, base) else None
+    if rows is None:
         return False
     state.replace_arrow(table, branch, rows, summary)
     return True
 
 
-def _is_sound(rows: pa.Table) -> bool:
+def _few_of(state: Tables, table: str, frame: DataFrame) -> pa.Table | None:
+    """The rows of the frame, fetched; None where they are many, or PyIceberg would write other ones."""
+    rows = None if state.has_nested(table) else few_rows(frame, FEW_ROWS)
+    if rows is None:
+        return None
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid:
-        return False
-    return True
+        return None
+    return rows
 
 
 def _open_branches(
