@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, TableWrite
-from lockstep.control.ports import State
+from lockstep.control.ports import State, ViewHead
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import write_id
 from lockstep.threads import in_parallel
@@ -44,15 +44,11 @@ class Tables(State, Protocol):
     def replace_arrow(
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
     ) -> None:
-        """The same in place of all rows that the branch holds, where it is replaceable."""
+        """The same in place of all rows that the branch holds, where these are files alone."""
         ...
 
     def has_nested(self, table: str) -> bool:
         """Whether a column holds others."""
-        ...
-
-    def is_replaceable(self, table: str, snapshot_id: int) -> bool:
-        """Whether rows can be put in the place of all that are there at a snapshot."""
         ...
 
 
@@ -152,13 +148,13 @@ def replace_few(
     state: Tables,
     table: str,
     branch: str,
-    base: int,
+    head: ViewHead,
     frame: DataFrame,
     summary: Mapping[str, str],
 ) -> bool:
-    """Put the rows, which are few, in the place of all of a branch that stands at `base`, from here if
+    """Put the rows, which are few, in the place of all of a branch that stands at `head`, from here if
     that can be done; whether it was."""
-    rows = _few_of(state, table, frame) if state.is_replaceable(table, base) else None
+    rows = _few_of(state, table, frame) if head.is_files_alone else None
     if rows is None:
         return False
     state.replace_arrow(table, branch, rows, summary)

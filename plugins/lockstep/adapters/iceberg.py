@@ -196,6 +196,7 @@ class IcebergState:
             newest_marker(table, metadata, head),
             tuple(metadata.refs),
             columns,
+            not count_of(head, "total-delete-files") and metadata.spec().is_unpartitioned(),
         )
 
     # ── changing refs ───────────────────────────────────────────────────────────────────────────
@@ -245,7 +246,8 @@ class IcebergState:
     def replace_arrow(
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
     ) -> None:
-        """The same in place of all rows that the branch holds, where it `is_replaceable`."""
+        """The same in place of all rows that the branch holds, as PyIceberg (0.12) can where these are
+        files alone: the numbers of deletes it would go on counting."""
         self._write(table, branch, lambda loaded: replace_on(loaded, branch, rows, summary))
 
     def has_nested(self, table: str) -> bool:
@@ -254,13 +256,6 @@ class IcebergState:
             fields = self._load(table).schema().fields
             self._nested[table] = not all(one.field_type.is_primitive for one in fields)
         return self._nested[table]
-
-    def is_replaceable(self, table: str, snapshot_id: int) -> bool:
-        """Whether PyIceberg (0.12) can put rows in the place of all: not of a table with delete files,
-        whose numbers it would go on counting, or with partitions."""
-        metadata = self._load(table).metadata
-        deletes = count_of(self._snapshot(table, metadata, snapshot_id), "total-delete-files")
-        return not deletes and metadata.spec().is_unpartitioned()
 
     def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
         try:

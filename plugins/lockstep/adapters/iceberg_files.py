@@ -7,7 +7,7 @@ reading a row.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -112,23 +112,10 @@ def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, 
             found="none: whoever moved main first has swept it",
             next_step="run the command again",
         )
-    with LeanTransaction(table) as transaction:
-        update = _AllFiles(
-            operation=Operation.OVERWRITE,
-            transaction=transaction,
-            io=table.io,
-            branch=branch,
-            snapshot_properties=dict(summary),
-        )
-        for file in _files_at(table, head.snapshot_id).values():
-            update.delete_data_file(file)
-        if rows.num_rows:
-            written = _dataframe_to_data_files(
-                transaction.table_metadata, rows, table.io, update.commit_uuid
-            )
-            for file in written:
-                update.append_data_file(file)
-        update.commit()
+    written = _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else ()
+    _overwrite(
+        table, branch, _AllFiles, _files_at(table, head.snapshot_id).values(), written, summary
+    )
 
 
 class _AllFiles(_OverwriteFiles):
@@ -145,6 +132,30 @@ class _ReplaceFiles(_OverwriteFiles):
     def _summary(self, snapshot_properties: Mapping[str, str] = EMPTY_DICT) -> Summary:
         found = super()._summary(dict(snapshot_properties))
         return Summary(Operation.REPLACE, **found.additional_properties)
+
+
+def _overwrite(
+    table: Table,
+    branch: str,
+    kind: type[_OverwriteFiles],
+    remove: Iterable[DataFile],
+    add: Iterable[DataFile],
+    summary: Mapping[str, str],
+) -> None:
+    """One snapshot of the `kind` on the branch: these files go, those come."""
+    with LeanTransaction(table) as transaction:
+        update = kind(
+            operation=Operation.OVERWRITE,
+            transaction=transaction,
+            io=table.io,
+            branch=branch,
+            snapshot_properties=dict(summary),
+        )
+        for file in remove:
+            update.delete_data_file(file)
+        for file in add:
+            update.append_data_file(file)
+        update.commit()
 
 
 def _files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
@@ -188,19 +199,8 @@ def _commit_on_branch(
     try:
         ref_changes(table).create_branch(snapshot_id, branch).commit()
         if remove or add:
-            with LeanTransaction(table) as transaction:
-                update = (_ReplaceFiles if same_rows else _OverwriteFiles)(
-                    operation=Operation.OVERWRITE,
-                    transaction=transaction,
-                    io=table.io,
-                    branch=branch,
-                    snapshot_properties=dict(summary),
-                )
-                for file in remove:
-                    update.delete_data_file(file)
-                for file in add:
-                    update.append_data_file(file)
-                update.commit()
+            kind = _ReplaceFiles if same_rows else _OverwriteFiles
+            _overwrite(table, branch, kind, remove, add, summary)
     except CommitFailedException as error:
         raise AttemptLost(
             f"table {table.name()}: somebody else changed it while files were swapped",

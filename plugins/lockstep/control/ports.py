@@ -138,14 +138,15 @@ class Marker:
 @dataclass(frozen=True)
 class ViewHead:
     """A published view as `main` shows it: its snapshot (None: the table has none yet), how many rows
-    its data files hold, the marker of its newest marked ancestor, and the names of all its refs and of
-    its columns, in order."""
+    its data files hold, the marker of its newest marked ancestor, the names of all its refs and of its
+    columns, in order, and whether its rows are files alone, without deletes or partitions."""
 
     snapshot_id: int | None
     records: int
     marker: Marker | None
     refs: tuple[str, ...]
     columns: tuple[str, ...]
+    is_files_alone: bool = False
 
 
 class State(Protocol):

@@ -54,7 +54,7 @@ def window(
             # By the keys alone, as what follows needs them: by key and step they would be sent twice.
             events = events.repartition(context.partitions, *columns_of(node.partition))
         events = _first_of_each_step(events, node, node.first)
-        if is_first_alone(node):
+        if node.first == 1 and _numbers_rows(node):
             changes = _changes_of_first(events, node)
             return Evaluation(changes, _appends(operator, changes, delta))
     rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
@@ -80,15 +80,14 @@ def _appends(operator: Operator, changes: DataFrame, delta: DataFrame) -> dict[s
     }
 
 
-def is_first_alone(node: Window) -> bool:
-    """Whether of each partition one row is asked for, and no more."""
-    return node.first == 1 and [c.function.text.lower() for c in node.calls] == ["row_number()"]
-
-
 def is_limit(node: Window) -> bool:
     """Whether it numbers all rows, as far as a bound: a LIMIT."""
-    numbers = [call.function.text.lower() for call in node.calls]
-    return node.first is not None and not node.partition and numbers == ["row_number()"]
+    return node.first is not None and not node.partition and _numbers_rows(node)
+
+
+def _numbers_rows(node: Window) -> bool:
+    """Whether its only function is row_number: a bound on it is one on the number of rows."""
+    return [call.function.text.lower() for call in node.calls] == ["row_number()"]
 
 
 def first_before(node: Window, rows: DataFrame, delta: DataFrame, size: int) -> DataFrame:
@@ -118,9 +117,7 @@ def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFram
     equal rows those that are taken back come last, so that they take the place of none."""
     [call] = node.calls
     rows = _with_order(events, call.order)
-    ties = [*columns_of(node.input.columns), F.col(WEIGHT).desc()]
-    if "row_number" not in call.function.text.lower():
-        ties = []
+    ties = [*columns_of(node.input.columns), F.col(WEIGHT).desc()] if _numbers_rows(node) else []
     within = Rows.partitionBy(*columns_of([*node.partition, STEP]))
     rank = F.expr(call.function.text).over(within.orderBy(*_sorting(call.order), *ties))
     return rows.withColumn("_rank", rank).where(f"_rank <= {first}").select(*events.columns)

@@ -109,7 +109,7 @@ class _SparkWriter:
         delta = _since(self, marker)
         is_small = head.records + pending <= self.small_rows
         if is_small and not incomparable(delta.schema):
-            return _rewrite(self, delta, branch, base)
+            return _rewrite(self, delta, branch, head, base)
         return _write(self, delta, branch, base)
 
 
@@ -215,7 +215,7 @@ def _change_since(writer: _SparkWriter, delta: DataFrame) -> _Change:
 # ── writing on the branch ───────────────────────────────────────────────────────────────────────
 
 
-def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:
+def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, head: ViewHead, base: int) -> int:
     """The view at the base and the change, netted, in place of all that the branch holds; returns how
     many rows changed."""
     changed = Observation()
@@ -231,7 +231,7 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> 
     summary = writer.target.summary(writer.target.last_step)
     view = writer.target.view
     try:
-        if not replace_few(writer.state, view, branch, base, rows, summary):
+        if not replace_few(writer.state, view, branch, head, rows, summary):
             overwrite(writer.catalog, view, branch, rows, summary)
     except PySparkException as error:
         if LACKING not in str(error):
