@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from torture_servers import BROKER, ROOT, SPARK, Servers
 
-from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.adapters.memory_store import MemoryStore
 from lockstep.adapters.settings import Settings
 from lockstep.cli.bench import advance
@@ -86,7 +86,7 @@ PRODUCER_SETTINGS = {"linger.ms": 50, "batch.size": 1 << 20, "compression.type":
 Seconds = Mapping[str, float]
 
 
-class UnguardedState(IcebergState):
+class UnguardedState(IcebergTables):
     """Everything stands on `main`, and nobody else is there: nothing is made, checked or pinned."""
 
     writes: tuple[TableWrite, ...] = ()

@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from pyspark.sql import SparkSession
 
-from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.control import codec
 from lockstep.control.job import (
     CompareJob,
@@ -71,7 +71,7 @@ def _read(file: Path) -> Job:
 
 def _do(job: Job) -> object:
     settings = job.interval.catalog if isinstance(job, PreviewJob) else job.catalog
-    state = IcebergState(settings)
+    state = IcebergTables(settings)
     spark = _sized(SparkSession.builder.appName(f"lockstep {job.pipeline}").getOrCreate())
     try:
         match job:

@@ -233,7 +233,7 @@ def growth_rules(project: Project) -> GrowthRules:
 
 def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
     """Spark as the configuration says. Raises WrongUse where it says what there is not."""
-    from lockstep.adapters.iceberg import IcebergState
+    from lockstep.adapters.iceberg_tables import IcebergTables
 
     kind = configuration.get("lockstep.engine", "connect")
     if kind == "submit":
@@ -256,7 +256,7 @@ def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
         )
     from lockstep_engine.connect import ConnectEngine
 
-    return ConnectEngine(settings.spark_remote, IcebergState)
+    return ConnectEngine(settings.spark_remote, IcebergTables)
 
 
 def tables_of(project: Project, settings: Settings) -> tuple[CatalogSettings, State]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, TableWrite
-from lockstep.control.ports import State, ViewHead
+from lockstep.control.ports import OutboxSteps, State, ViewHead
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import write_id
 from lockstep.threads import in_parallel
@@ -49,6 +49,14 @@ class Tables(State, Protocol):
 
     def has_nested(self, table: str) -> bool:
         """Whether a column holds others."""
+        ...
+
+    def append_inserted(
+        self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> int | None:
+        """One snapshot on the branch with copies of the outbox's files of these steps, which carries the
+        summary; how many rows they hold. None, and nothing is done, where that cannot be, or is not what
+        these steps come to."""
         ...
 
 

@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from lockstep.adapters.catalogs import catalog_settings
-from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
 from lockstep_engine.sinks.iceberg import publish_view
@@ -63,7 +63,7 @@ class Lake:
 
     def __init__(self, settings: CatalogSettings) -> None:
         self.settings = settings
-        self.state = IcebergState(settings)
+        self.state = IcebergTables(settings)
 
     def table(self, name: str) -> Table:
         catalog = load_catalog(self.settings.name, **dict(self.settings.pyiceberg))

@@ -9,7 +9,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.control.job import CatalogSettings
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.view_publish import ViewPoint
@@ -28,7 +28,7 @@ def main() -> None:
 
     publish_view(
         spark,
-        IcebergState(catalog),
+        IcebergTables(catalog),
         catalog,
         given["view"],
         tuple(given["columns"]),

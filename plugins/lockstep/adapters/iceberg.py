@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.datetime import datetime_to_millis
 
 from lockstep.adapters.iceberg_commits import ref_changes
-from lockstep.adapters.iceberg_files import append_to, replace_on
+from lockstep.adapters.iceberg_files import append_to
 from lockstep.adapters.iceberg_history import (
     count_of,
     descends,
@@ -75,7 +75,6 @@ class IcebergState:
     def __init__(self, catalog: CatalogSettings) -> None:
         self._settings = catalog
         self._catalog = OpenCatalog(catalog)
-        self._nested: dict[str, bool] = {}
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
@@ -236,26 +235,6 @@ class IcebergState:
             append_to(loaded, branch, found, summary)
 
         self._write(table, branch, append)
-
-    def append_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """The same for rows that are in Arrow."""
-        self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
-
-    def replace_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """The same in place of all rows that the branch holds, as PyIceberg (0.12) can where these are
-        files alone: the numbers of deletes it would go on counting."""
-        self._write(table, branch, lambda loaded: replace_on(loaded, branch, rows, summary))
-
-    def has_nested(self, table: str) -> bool:
-        """Whether a column of the table holds others. Columns stay, so it is looked up once."""
-        if table not in self._nested:
-            fields = self._load(table).schema().fields
-            self._nested[table] = not all(one.field_type.is_primitive for one in fields)
-        return self._nested[table]
 
     def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
         try:

@@ -32,6 +32,7 @@ __all__ = [
     "Engine",
     "Files",
     "Marker",
+    "OutboxSteps",
     "PartitionBounds",
     "Progress",
     "SourceBounds",
@@ -147,6 +148,16 @@ class ViewHead:
     refs: tuple[str, ...]
     columns: tuple[str, ...]
     is_files_alone: bool = False
+
+
+@dataclass(frozen=True)
+class OutboxSteps:
+    """The changes of the steps after `after`, up to `last`, in an outbox at a snapshot."""
+
+    table: str
+    snapshot_id: int
+    after: int
+    last: int
 
 
 class State(Protocol):

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import ViewHead
+from lockstep.control.ports import OutboxSteps, ViewHead
 from lockstep.errors import Refused, StateDiverged
 from lockstep_engine.appends import Tables, replace_few
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
@@ -50,7 +50,13 @@ BROADCAST_ROWS = 1_000_000
 """Up to so many deleted rows the change is sent to the view's files, beyond it both are shuffled."""
 
 VIEW_PROPERTIES: Mapping[str, str] = MappingProxyType(
-    {**TABLE_PROPERTIES, "write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
+    {
+        **TABLE_PROPERTIES,
+        "write.merge.mode": "merge-on-read",
+        "write.delete.mode": "merge-on-read",
+        # Nobody but its readers merges a view's files; PyIceberg (0.12) has other defaults than Spark.
+        "commit.manifest-merge.enabled": "true",
+    }
 )
 
 
@@ -110,7 +116,8 @@ class _SparkWriter:
         is_small = head.records + pending <= self.small_rows
         if is_small and not incomparable(delta.schema):
             return _rewrite(self, delta, branch, head, base)
-        return _write(self, delta, branch, base)
+        appended = _append_inserted(self, branch, marker)
+        return _write(self, delta, branch, base) if appended is None else appended
 
 
 def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by name
@@ -240,6 +247,15 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, head: ViewHead
         raise _diverged(writer, found) from error
     rows_changed = counted_in_passing(changed, "rows")
     return change.count() if rows_changed is None else rows_changed
+
+
+def _append_inserted(writer: _SparkWriter, branch: str, marker: int) -> int | None:
+    """The outbox's own files, if the change is nothing but rows to add; returns how many, else None."""
+    target = writer.target
+    steps = OutboxSteps(target.outbox_table, target.outbox_snapshot_id, marker, target.last_step)
+    return writer.state.append_inserted(
+        target.view, branch, steps, target.summary(target.last_step)
+    )
 
 
 def _write(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:

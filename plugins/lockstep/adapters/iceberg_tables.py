@@ -1,0 +1,60 @@
+"""Tables whose rows are written from here, in Arrow or as whole files: the engine's `Tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files
+from lockstep.adapters.iceberg_files import append_to, replace_on
+from lockstep.control.job import CatalogSettings
+from lockstep.control.ports import OutboxSteps
+
+__all__ = ["IcebergTables"]
+
+
+class IcebergTables(IcebergState):
+    """The tables of one catalog and database, and rows for them. For several threads at once."""
+
+    def __init__(self, catalog: CatalogSettings) -> None:
+        super().__init__(catalog)
+        self._nested: dict[str, bool] = {}
+
+    def append_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """One snapshot on the branch with these rows, by column name, which carries the summary."""
+        self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
+
+    def replace_arrow(
+        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
+    ) -> None:
+        """The same in place of all rows that the branch holds, as PyIceberg (0.12) can where these are
+        files alone: the numbers of deletes it would go on counting."""
+        self._write(table, branch, lambda loaded: replace_on(loaded, branch, rows, summary))
+
+    def has_nested(self, table: str) -> bool:
+        """Whether a column of the table holds others. Columns stay, so it is looked up once."""
+        if table not in self._nested:
+            fields = self._load(table).schema().fields
+            self._nested[table] = not all(one.field_type.is_primitive for one in fields)
+        return self._nested[table]
+
+    def append_inserted(
+        self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> int | None:
+        """One snapshot on the branch with copies of the outbox's files of these steps; how many rows are
+        in them. None, and nothing is done, where there are other changes than single inserts, or too
+        many, or the view cannot take files of the outbox."""
+        with self._catalog.plain_errors(view):
+            loaded, outbox = self._load(view), self._load(steps.table)
+            found = inserted_files(loaded, outbox, steps)
+            if found is None:
+                return None
+            files = copied(loaded, outbox, found)
+        self._write(
+            view, branch, lambda newest: append_files(newest, branch, outbox, files, summary)
+        )
+        return sum(file.record_count for file in files)
