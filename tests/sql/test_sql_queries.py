@@ -92,6 +92,19 @@ def test_a_doubled_quote_is_one_to_duckdb_too() -> None:
     assert duckdb.sql(text).fetchall() == [("it's", "a''bc\"def")]
 
 
+def test_a_list_of_nothing_is_empty_for_duckdb_too() -> None:
+    query = (
+        "SELECT collect_list(a) AS l, collect_set(a) AS s, collect_list(a) FILTER (WHERE a > 1) AS f, "
+        "collect_list(b) AS b FROM VALUES (CAST(NULL AS INT), 1), (NULL, 2) AS t (a, b)"
+    )
+    assert duckdb.sql(to_duckdb(query)).fetchall() == [([], [], [], [1, 2])]
+    over = (
+        "SELECT collect_list(b) OVER (ORDER BY b ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS l "
+        "FROM VALUES (1), (2) AS t (b)"
+    )
+    assert duckdb.sql(to_duckdb(over)).fetchall() == [([],), ([1],)]
+
+
 def test_a_match_condition_stands_in_on_for_duckdb() -> None:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t AS FROM (VALUES (1, 5), (2, 3)) AS r (a, b)")

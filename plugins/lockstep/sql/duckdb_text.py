@@ -117,10 +117,20 @@ def _translate(tree: Any, columns: tuple[str, ...], over: str = "") -> str:
             parts = [count.this, *count.expressions]
             test = exp.and_(*(part.is_(exp.null()).not_() for part in parts))
             count.replace(exp.Count(this=exp.case().when(test, exp.Literal.number(1))))
+    for collected in list(tree.find_all(exp.ArrayAgg, exp.ArrayUniqueAgg)):
+        _empty_where_null(collected)
     for select in list(tree.find_all(exp.Select)):
         _match_in_on(select)
         unfold_windows(select, over)
     return str(tree.sql(dialect="duckdb", identify=True))
+
+
+def _empty_where_null(collected: Any) -> None:
+    """Of no rows Spark's list is empty, and DuckDB's is null."""
+    call = collected
+    while isinstance(call.parent, exp.Filter | exp.Window) and call.parent.this is call:
+        call = call.parent
+    call.replace(exp.Coalesce(this=call.copy(), expressions=[exp.Array()]))
 
 
 def _match_in_on(select: Any) -> None:
