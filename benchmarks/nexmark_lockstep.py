@@ -84,10 +84,10 @@ def measure(task: Task, records: int, settings: Settings, work: Path) -> tuple[A
 
 
 def _follow(task: Task, transformations: Path) -> None:
-    """In place of the topics, the tables of their rows."""
+    """In place of the topics, the tables of their rows, which only grow as the topics do."""
     for table in task.tables:
         declared = f"{columns(table)}, {PROCESSED} TIMESTAMP"
         (transformations / f"{table}.sql").write_text(
             f"CREATE TABLE {table} ({declared}) USING iceberg "
-            f"OPTIONS ('table' = '{task.namespace}.{table}');\n"
+            f"OPTIONS ('table' = '{task.namespace}.{table}', 'append_only' = 'true');\n"
         )
