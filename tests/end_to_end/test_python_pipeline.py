@@ -32,6 +32,7 @@ def louder(text):
     return None if text is None else text.upper() + "{mark}"
 """
 VIEWS = """\
+import pandas as pd
 from helper import louder
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +50,17 @@ def loud(text: str) -> str:
 def rooms() -> DataFrame:
     taps = spark.read.table("taps")
     return taps.groupBy(loud("room").alias("room")).agg(F.sum("n").alias("n"))
+
+
+@F.pandas_udf("int")
+def between(n: pd.Series) -> int:
+    return n.max() - n.min()
+
+
+@dp.materialized_view
+def widths() -> DataFrame:
+    taps = spark.read.table("taps")
+    return taps.groupBy("room").agg(between("n").alias("width"), F.count("*").alias("n"))
 """
 
 
@@ -92,6 +104,9 @@ def test_a_python_function_is_kept_up_to_date_and_can_change(taps: Taps) -> None
     taps.deploy_python("?")
     taps.send(("bath", 1))
     assert taps.view("rooms") == Counter([("HALL?", 5), (None, 2), ("BATH?", 5)])
+    assert taps.view("widths") == Counter(
+        [("hall", 0, 2), (None, 0, 1), ("Hall", 0, 1), ("bath", 3, 2)]
+    )
     assert taps.is_right()
 
 

@@ -221,9 +221,3 @@ def user_function() -> DataFrame:
 def function_by_name() -> DataFrame:
     double = F.udf(lambda a: a * 2, "int")
     return spark.table("t").select(double(a=F.col("a")).alias("d"))
-
-
-@dp.materialized_view
-def function_of_a_group() -> DataFrame:
-    least = F.pandas_udf(lambda a: a.min(), "int", F.PandasUDFType.GROUPED_AGG)
-    return spark.table("t").groupBy("b").agg(least("a").alias("d"))

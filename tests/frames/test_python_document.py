@@ -64,6 +64,8 @@ Python. A change of the file that gives the same plan is no change. `df.columns`
   least rows: a view has to give the same rows each time.
 - Python functions of a row's values (`F.udf`, `F.pandas_udf`, `F.arrow_udf`) are recorded with the
   view, with what they import from the project; for the same values they have to give the same.
+- So are functions of a group's or a window's rows (`F.pandas_udf` and `F.arrow_udf` that give one
+  value), beside other aggregates, too: a group that changes is read and given to the function whole.
 - Hints, `repartition`, `coalesce` and a last `orderBy` change nothing.
 
 This page is made by `GOLDEN_UPDATE=1 pytest tests/frames`.

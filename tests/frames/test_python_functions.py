@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDER = Path(__file__).parent / "functions"
-VIEWS = ("by_row", "by_text", "by_batch", "by_arrow", "grouped")
+VIEWS = (
+    *("by_row", "by_text", "by_batch", "by_arrow", "grouped"),
+    *("by_group", "by_group_in_arrow", "of_all", "of_nothing", "over_windows"),
+)
 
 
 @cache
@@ -40,7 +43,9 @@ def bag(rows: Any) -> Counter[str]:
 def test_each_function_is_declared_once_whoever_calls_it() -> None:
     files, project = made()
     plain = [function.name.rpartition("_")[0] for function in project.functions]
-    assert plain == ["added", "halved", "lambda", "raised", "shouted"]
+    assert plain == [
+        *("added", "described", "halved", "known", "lambda", "raised", "shouted", "spread"),
+    ]
     again = with_python_views(read_project_files(FOLDER), {})
     assert again.files == files.files
 

@@ -1,4 +1,4 @@
-"""Python functions of a project in the other engine: unpickled here, and called row by row."""
+"""Python functions of a project in the other engine: unpickled here, called as by Spark's workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb.func import FunctionNullHandling
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import PythonFunction
@@ -35,33 +35,36 @@ def make_functions(
                 next_step=f"deploy and verify with the same Python, or verify with {function.python}",
             )
         called, _ = pickle.loads(function.pickled)
+        by_row = function.kind in _BY_ROW
         connection.create_function(
             function.name,
-            _of_a_row(called, function.kind),
+            called if by_row else _of_arrow(called, function),
             return_type=duckdb_type(function.returns),
             null_handling=FunctionNullHandling.SPECIAL,
+            type=PythonUDFType.NATIVE if by_row else PythonUDFType.ARROW,
         )
 
 
-def _of_a_row(called: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """The function on the values of one row, as DuckDB calls it."""
-    if kind in _BY_ROW:
-        return called
+def _of_arrow(called: Callable[..., Any], function: PythonFunction) -> Callable[..., pa.Array]:
+    """The function on columns of Arrow, which is how DuckDB calls it; pandas has them as Spark makes
+    them."""
+    # Not above: most projects have no such function, and pandas takes its time.
+    from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType
 
-    def batch(values: Sequence[Any]) -> tuple[Any, ...]:
-        if kind in _OF_ARROW:
-            return tuple(pa.array([value]) for value in values)
-        import pandas as pd
+    wanted = to_arrow_type(DataType.fromDDL(function.returns))
+    pandas: Any = ArrowStreamPandasUDFSerializer("UTC", False, True)  # type: ignore[no-untyped-call]
+    is_arrow = function.kind in _OF_ARROW
 
-        return tuple(pd.Series([value]) for value in values)
-
-    def of_batch(*values: Any) -> Any:
-        columns = batch(values)
-        if kind in _OF_BATCHES:
-            [result] = called(iter([columns[0] if len(columns) == 1 else columns]))
+    def of_columns(*chunked: pa.ChunkedArray) -> pa.Array:
+        columns: Sequence[Any] = [one.combine_chunks() for one in chunked]
+        if not is_arrow:
+            columns = [pandas.arrow_to_pandas(one, at) for at, one in enumerate(columns)]
+        if function.kind in _OF_BATCHES:
+            [result] = called(iter([columns[0] if len(columns) == 1 else tuple(columns)]))
         else:
             result = called(*columns)
-        [value] = result.to_pylist() if isinstance(result, pa.Array) else result.tolist()
-        return value
+        return result.cast(wanted) if is_arrow else pandas._create_array(result, wanted)
 
-    return of_batch
+    return of_columns

@@ -14,7 +14,7 @@ from typing import Any
 from lockstep.errors import ProjectError
 from lockstep.frames.context import Context
 from lockstep.frames.frame import AmbiguousColumn, Column, Frame, NoColumn, quoted
-from lockstep.frames.functions import python_function
+from lockstep.frames.functions import OF_A_GROUP, is_of_a_group, python_function
 from lockstep.frames.literals import literal_text, type_text
 from lockstep.frames.marks import MarkedText, mark, without_marks
 from lockstep.frames.operators import NEGATED, OPERATORS, PRIMARY, TEXT, Level, auto_name
@@ -264,7 +264,6 @@ class Expressions:
         return Sql(f"{listed} -> {body}", TEXT)
 
     def _window(self, window: Any) -> Sql:
-        function = self.sql(window.window_function)
         parts = []
         if window.partition_spec:
             parts.append("PARTITION BY " + ", ".join(map(self.text, window.partition_spec)))
@@ -272,7 +271,12 @@ class Expressions:
             parts.append("ORDER BY " + ", ".join(map(self.sorted, window.order_spec)))
         if window.HasField("frame_spec"):
             parts.append(self._frame_spec(window.frame_spec))
-        return Sql(f"{function.text} OVER ({' '.join(parts)})")
+        over = f" OVER ({' '.join(parts)})"
+        if is_of_a_group(window.window_function):
+            return self._user_function(
+                window.window_function.common_inline_user_defined_function, over
+            )
+        return Sql(self.sql(window.window_function).text + over)
 
     def sorted(self, order: Any) -> str:
         """A key of ORDER BY."""
@@ -307,13 +311,17 @@ class Expressions:
             return Sql(f"{left} IN ({inner})", Level.COMPARISON)
         return Sql(f"EXISTS ({inner})" if kind == "EXISTS" else f"({inner})")
 
-    def _user_function(self, function: Any) -> Sql:
+    def _user_function(self, function: Any, over: str = "") -> Sql:
         called, shown = python_function(function, self.context)
         arguments = [self.sql(one) for one in function.arguments]
-        text = f"{called}({', '.join(one.text for one in arguments)})"
-        named = f"{shown}({', '.join(one.name for one in arguments)})"
+        listed = ", ".join(one.text for one in arguments)
         aggregates = any(one.aggregates for one in arguments)
-        return Sql(text, PRIMARY, (named,), aggregates=aggregates)
+        if function.python_udf.eval_type in OF_A_GROUP:
+            fields = ", ".join(f"'{at}', {one.text}" for at, one in enumerate(arguments))
+            listed = f"collect_list(named_struct({fields})){over}"
+            aggregates = not over
+        named = f"{shown}({', '.join(one.name for one in arguments)})"
+        return Sql(f"{called}({listed})", PRIMARY, (named,), aggregates=aggregates)
 
 
 def direction_of(order: Any) -> str:

@@ -24,9 +24,10 @@ from pyspark.util import PythonEvalType
 
 from lockstep.frames.context import Context
 from lockstep.frames.frame import quoted
+from lockstep.frames.group_functions import of_rows
 from lockstep.frames.literals import type_text
 
-__all__ = ["own_modules_by_value", "python_function"]
+__all__ = ["OF_A_GROUP", "is_of_a_group", "own_modules_by_value", "python_function"]
 
 _DIGITS = 12
 _OF_A_ROW = frozenset(
@@ -38,6 +39,9 @@ _OF_A_ROW = frozenset(
         PythonEvalType.SQL_SCALAR_ARROW_UDF,
         PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF,
     }
+)
+OF_A_GROUP = frozenset(
+    {PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF, PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF}
 )
 _DECLARED = """\
 CREATE FUNCTION {name} USING python OPTIONS (
@@ -54,9 +58,16 @@ def own_modules_by_value(folder: Path) -> None:
             register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
+def is_of_a_group(expression: Any) -> bool:
+    """Whether an expression of the protobuf calls a Python function of the rows of a group."""
+    function = expression.common_inline_user_defined_function
+    return function.python_udf.eval_type in OF_A_GROUP
+
+
 def python_function(function: Any, context: Context) -> tuple[str, str]:
     """The name under which SQL calls a function of the protobuf, and the one that it has in Python; its
-    declaration is added to the context. Raises NotSupported."""
+    declaration is added to the context. One of a group takes the list of its rows, each a struct of the
+    arguments. Raises NotSupported."""
     shown, python = function.function_name, function.python_udf
     if function.WhichOneof("function") != "python_udf":
         raise context.refuse(f"the function {shown}, which is not in Python,", "write it in Python")
@@ -65,11 +76,11 @@ def python_function(function: Any, context: Context) -> tuple[str, str]:
             f"the Python function {shown}, which is declared as not deterministic,",
             "derive its value from columns, and leave asNondeterministic out",
         )
-    if python.eval_type not in _OF_A_ROW:
+    of_a_group = python.eval_type in OF_A_GROUP
+    if python.eval_type not in _OF_A_ROW and not of_a_group:
         raise context.refuse(
-            f"the Python function {shown}, which is no function of a row's values,",
-            "aggregate with functions of Spark SQL, collect_list(...) among them, and call a function "
-            "of the result",
+            f"the Python function {shown}, which is of no row's and no group's values,",
+            "declare it with F.udf, F.pandas_udf or F.arrow_udf",
         )
     named = next(
         (one for one in function.arguments if one.HasField("named_argument_expression")), None
@@ -79,13 +90,19 @@ def python_function(function: Any, context: Context) -> tuple[str, str]:
         raise context.refuse(f"the argument {key} by its name", "give the arguments in their order")
     plain = re.sub(r"\W+", "_", shown).strip("_").lower() or "function"
     called = pickle.loads(python.command)
-    what = (type_text(python.output_type), str(python.eval_type), python.python_ver)
+    kind = python.eval_type
+    what = (type_text(python.output_type), str(kind), python.python_ver)
     digest = hashlib.sha256("\n".join(what).encode() + _pickled(called, has_lines=False))
+    if of_a_group:
+        of_arrow = kind == PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF
+        run, returns = called
+        called = (of_rows(run, returns, of_arrow=of_arrow), returns)
+        kind = PythonEvalType.SQL_SCALAR_ARROW_UDF
     name = f"{plain}_{digest.hexdigest()[:_DIGITS]}"
     context.functions[name] = _DECLARED.format(
         name=quoted(name),
         returns=type_text(python.output_type),
-        kind=python.eval_type,
+        kind=kind,
         python=python.python_ver,
         command=base64.b64encode(_pickled(called, has_lines=True)).decode("ascii"),
     )

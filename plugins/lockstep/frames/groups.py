@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstep.frames.expressions import Expressions
 from lockstep.frames.frame import AmbiguousColumn, Column, Frame, NoColumn, new_key, quoted
+from lockstep.frames.functions import is_of_a_group
 from lockstep.frames.literals import literal_text
 from lockstep.frames.translation import Kind, Translator, made
 from lockstep.sql.names import fresh_name, fresh_names
@@ -33,6 +34,9 @@ def aggregate(translator: Translator, relation: Any) -> Frame:
             for group in relation.grouping_sets
         ]
         tail = _group_by(relation.group_type, [one.text for one in keys], sets)
+        if not tail and any(map(_calls_python, relation.aggregate_expressions)):
+            # Spark calls no Python function where there are no rows, and has no row then.
+            tail = "HAVING count(*) > 0"
         return [*keys, *aggregates], True
 
     frame, columns, _ = translator.select(frame, make)
@@ -40,6 +44,11 @@ def aggregate(translator: Translator, relation: Any) -> Frame:
     if relation.group_type != _GROUP_BY:
         columns = [replace(one, key=new_key(), computed=True) for one in columns]
     return replace(frame, columns=tuple(columns), tail=tail, closed=True, order=())
+
+
+def _calls_python(expression: Any) -> bool:
+    """Whether an aggregate, under a name or not, is a Python function."""
+    return is_of_a_group(expression.alias.expr if expression.HasField("alias") else expression)
 
 
 def _group_by(kind: int, keys: Sequence[str], sets: Sequence[str]) -> str:
