@@ -8,7 +8,6 @@ sent before it is published, by whoever gets there.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import statistics
@@ -33,24 +32,13 @@ from lockstep.runtime import recorded
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import drive
 import reader
+from driven import FORKS
 from long_lived import LongLived
 from stopping import AS_IF_LARGE, AnyPoint, name_of, stop_at, stopped
 
 __all__ = ["RANDOM", "Action", "Field", "Outcome", "Strike", "TortureError", "Victim"]
 
 RANDOM = "random"
-# A driver is forked from a process that has imported what it needs, as Airflow's tasks are.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "torture_strikes",
-        "lockstep_engine.connect",
-        *(
-            f"lockstep.adapters.{name}"
-            for name in ("catalogs", "iceberg", "iceberg_files", "sources")
-        ),
-    ]
-)
 ROWS, MORE_ROWS = 60, 12
 DRIVER_SECONDS, GIVE_UP_SECONDS = 600.0, 900.0
 ERROR_CHARACTERS = 6000

@@ -22,7 +22,7 @@ from lockstep.runtime import Pipeline, recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reader
-from driven import kill_at, run_through
+from driven import kill_at, run_again
 from followed_shop import rows, settings_of
 from market import FIRST, LATER, LEAST, TOP, Market, opened
 from one_pipeline import OnePipeline
@@ -58,8 +58,7 @@ def test_a_kill_at_any_point_of_the_change(market: Market) -> None:
         if number % 3 == 0:
             market.send([("nut", number), ("bolt", 1)])
         kill_at(point, market.name, market.settings)
-        again = run_through(market.name, market.settings)
-        assert again.returncode == 0, f"after {point.name}: {again.stdout}\n{again.stderr}"
+        run_again(market.name, market.settings)
         assert recorded(market.name, market.settings).replaced is None
         assert market.sent() == market.view("totals"), point
     market.advance()

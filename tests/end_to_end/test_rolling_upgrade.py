@@ -3,6 +3,7 @@ other has left."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import environment, kill_at, own_settings, run_through
+from driven import kill_other_at, own_settings, run_other, variables_of
 from long_lived import Totals
 
 from lockstep import scaling
@@ -56,7 +57,7 @@ def version_of(settings: Settings, more: Mapping[str, str]) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**environment(settings), **more},
+        env={**os.environ, **variables_of(settings), **more},
         capture_output=True,
         text=True,
         check=True,
@@ -74,7 +75,7 @@ class Upgraded(Totals):
         return scaling.change(plan, self.settings).layout
 
     def advance(self, version: Mapping[str, str]) -> None:
-        done = run_through("totals", self.settings, version)
+        done = run_other("totals", self.settings, version)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -101,7 +102,7 @@ def test_each_takes_up_what_the_other_has_left(
         (Point.PUBLISH_INTENDED, old, new),
     ):
         totals.change(rows=40)
-        kill_at(point, "totals", settings, dies)
+        kill_other_at(point, "totals", settings, dies)
         totals.advance(follows)
 
     both = totals.relayout(ReplaceHost("host-1", "new-1"))
