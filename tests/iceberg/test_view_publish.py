@@ -213,6 +213,19 @@ def test_a_table_with_rows_and_no_marker_is_refused(new_outbox: Any) -> None:
     assert outbox.rows() == {(1, "x"): 1}
 
 
+def test_a_view_of_a_later_format_is_refused(any_outbox: Any) -> None:
+    outbox = any_outbox(PAIR)
+    outbox.add([(1, "a", 1, 0)])
+    outbox.publish(0)
+    name = table_name(outbox.lake.settings, outbox.view)
+    outbox.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')")
+    outbox.add([(2, "b", 1, 1)])
+    with pytest.raises(Refused, match="cannot be written") as refused:
+        outbox.publish(1)
+    assert f"if {outbox.view} is a view, drop it" in refused.value.next_step
+    assert outbox.rows() == {(1, "a"): 1}
+
+
 def test_an_empty_table_made_by_hand_is_taken(new_outbox: Any) -> None:
     outbox = new_outbox(PAIR)
     name = table_name(outbox.lake.settings, outbox.view)

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
-from lockstep.errors import Unreachable
+from lockstep.errors import Refused, Unreachable
 
 __all__ = ["OpenCatalog"]
 
@@ -54,11 +54,20 @@ class OpenCatalog:
 
     @contextmanager
     def plain_errors(self, subject: str) -> Iterator[None]:
-        """What a catalog or its store says in a failure, as Unreachable."""
+        """What a catalog or its store says in a failure, as Unreachable; Refused where PyIceberg (0.12)
+        cannot write such a table."""
         try:
             yield
         except CommitStateUnknownException:
             raise  # The caller finds out by reading.
+        except NotImplementedError as error:
+            raise Refused(
+                f"table {subject} cannot be written",
+                expected="an Iceberg table of format version 2, which PyIceberg can write",
+                found=str(error).splitlines()[0],
+                next_step=f"if {subject} is a view, drop it to have it published anew: a table never "
+                "goes back to an earlier version",
+            ) from error
         except (SQLAlchemyError, ServiceUnavailableError, RESTError, OSError) as error:
             raise self._unreachable(error, subject) from error
 
