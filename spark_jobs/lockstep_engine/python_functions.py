@@ -6,16 +6,24 @@ to run the same minor version of Python, unpickle them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
+from pyspark.util import PythonEvalType
 
 from lockstep.sql.circuit import PythonFunction
 from lockstep_engine.told import is_of_connect
 
-__all__ = ["register_functions"]
+__all__ = ["of_columns", "register_functions"]
+
+_OF_ARROW = {PythonEvalType.SQL_SCALAR_ARROW_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF}
+_OF_BATCHES = {
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF,
+}
 
 
 def register_functions(spark: SparkSession, functions: Iterable[PythonFunction]) -> None:
@@ -65,3 +73,27 @@ def _register_in_driver(spark: Any, function: PythonFunction) -> None:
         function.name, command, returns, function.kind, True
     )
     spark._jsparkSession.udf().registerPython(function.name, made)
+
+
+def of_columns(called: Callable[..., Any], kind: int, returns: str) -> Callable[..., pa.Array]:
+    """A function of the rows of columns, as a function of these columns in Arrow, outside Spark's
+    workers: pandas has them as there."""
+    # Not above: pandas takes its time.
+    from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    wanted = to_arrow_type(DataType.fromDDL(returns))
+    pandas: Any = ArrowStreamPandasUDFSerializer("UTC", False, True)  # type: ignore[no-untyped-call]
+    is_arrow = kind in _OF_ARROW
+
+    def run(*chunked: pa.ChunkedArray) -> pa.Array:
+        columns: Sequence[Any] = [one.combine_chunks() for one in chunked]
+        if not is_arrow:
+            columns = [pandas.arrow_to_pandas(one, at) for at, one in enumerate(columns)]
+        if kind in _OF_BATCHES:
+            [result] = called(iter([columns[0] if len(columns) == 1 else tuple(columns)]))
+        else:
+            result = called(*columns)
+        return result.cast(wanted) if is_arrow else pandas._create_array(result, wanted)
+
+    return run

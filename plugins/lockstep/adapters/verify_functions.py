@@ -17,8 +17,8 @@ from lockstep.sql.duckdb_text import duckdb_type
 
 __all__ = ["make_functions"]
 
-_BY_ROW, _OF_ARROW, _OF_BATCHES = {100, 101}, {250, 251}, {204, 251}
-"""Kinds of `pyspark.util.PythonEvalType`: how Spark's workers call a function."""
+_BY_ROW = {100, 101}
+"""Kinds of `pyspark.util.PythonEvalType` that Spark's workers call with the values of a row."""
 
 
 def make_functions(
@@ -38,33 +38,16 @@ def make_functions(
         by_row = function.kind in _BY_ROW
         connection.create_function(
             function.name,
-            called if by_row else _of_arrow(called, function),
+            called if by_row else _of_columns(called, function),
             return_type=duckdb_type(function.returns),
             null_handling=FunctionNullHandling.SPECIAL,
             type=PythonUDFType.NATIVE if by_row else PythonUDFType.ARROW,
         )
 
 
-def _of_arrow(called: Callable[..., Any], function: PythonFunction) -> Callable[..., pa.Array]:
-    """The function on columns of Arrow, which is how DuckDB calls it; pandas has them as Spark makes
-    them."""
-    # Not above: most projects have no such function, and pandas takes its time.
-    from pyspark.sql.pandas.serializers import ArrowStreamPandasUDFSerializer
-    from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import DataType
+def _of_columns(called: Callable[..., Any], function: PythonFunction) -> Callable[..., pa.Array]:
+    """The function on columns of Arrow, which is how DuckDB calls it."""
+    # Not above: most projects have no such function, and Spark's package takes its time.
+    from lockstep_engine.python_functions import of_columns
 
-    wanted = to_arrow_type(DataType.fromDDL(function.returns))
-    pandas: Any = ArrowStreamPandasUDFSerializer("UTC", False, True)  # type: ignore[no-untyped-call]
-    is_arrow = function.kind in _OF_ARROW
-
-    def of_columns(*chunked: pa.ChunkedArray) -> pa.Array:
-        columns: Sequence[Any] = [one.combine_chunks() for one in chunked]
-        if not is_arrow:
-            columns = [pandas.arrow_to_pandas(one, at) for at, one in enumerate(columns)]
-        if function.kind in _OF_BATCHES:
-            [result] = called(iter([columns[0] if len(columns) == 1 else tuple(columns)]))
-        else:
-            result = called(*columns)
-        return result.cast(wanted) if is_arrow else pandas._create_array(result, wanted)
-
-    return of_columns
+    return of_columns(called, function.kind, function.returns)
