@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob, TableWrite
-from lockstep.control.ports import OutboxSteps, State, ViewHead
+from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import write_id
 from lockstep.threads import in_parallel
@@ -24,7 +24,6 @@ __all__ = [
     "Tables",
     "Written",
     "append_few",
-    "replace_few",
     "write_appends",
 ]
 
@@ -41,12 +40,6 @@ class Tables(State, Protocol):
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
         ...
 
-    def replace_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """The same in place of all rows that the branch holds, where these are files alone."""
-        ...
-
     def has_nested(self, table: str) -> bool:
         """Whether a column holds others."""
         ...
@@ -57,6 +50,14 @@ class Tables(State, Protocol):
         """One snapshot on the branch with copies of the outbox's files of these steps, which carries the
         summary; how many rows they hold. None, and nothing is done, where that cannot be, or is not what
         these steps come to."""
+        ...
+
+    def replace_netted(
+        self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> Rewritten | None:
+        """One snapshot on the branch, which carries the summary, in place of all rows that are there:
+        those of the view at `base` with the changes of these steps; both are few, and the view's are
+        files alone. None, and nothing is done, where that cannot be worked out from here."""
         ...
 
 
@@ -149,23 +150,6 @@ def append_few(
     if rows is None:
         return False
     state.append_arrow(table, branch, rows, summary)
-    return True
-
-
-def replace_few(
-    state: Tables,
-    table: str,
-    branch: str,
-    head: ViewHead,
-    frame: DataFrame,
-    summary: Mapping[str, str],
-) -> bool:
-    """Put the rows, which are few, in the place of all of a branch that stands at `head`, from here if
-    that can be done; whether it was."""
-    rows = _few_of(state, table, frame) if head.is_files_alone else None
-    if rows is None:
-        return False
-    state.replace_arrow(table, branch, rows, summary)
     return True
 
 

@@ -31,6 +31,9 @@ EVERY_TYPE = (
     "i binary, j date, k timestamp, l timestamp_ntz, m struct<x: int, `y y`: string, z: double>, "
     "n array<double>, o array<struct<p: string>>, `strange ``name` string"
 )
+FLAT_TYPES = EVERY_TYPE[: EVERY_TYPE.index(", m struct")]
+"""Those of them that hold no others; of the rows below the first twelve columns."""
+FLAT = 12
 AT = datetime(2020, 1, 1, 12, 30, tzinfo=UTC)
 NAIVE = datetime(1969, 12, 31, 23, 59, 59, 999999)
 FULL = (

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
-from pyiceberg.table.snapshots import Operation
 
-from lockstep_engine.appends import FEW_ROWS, append_few, replace_few
-from lockstep_engine.tables import TABLE_PROPERTIES, append, ensure_table
+from lockstep_engine.appends import FEW_ROWS, append_few
+from lockstep_engine.tables import append, ensure_table
 
 pytestmark = pytest.mark.spark
 
@@ -73,48 +72,3 @@ def test_no_rows_are_a_snapshot_too(session: Any, lake: Lake) -> None:
     branch = made(session, lake, "t", frame)
     assert append_few(lake.state, "t", branch, frame, SUMMARY)
     assert lake.state.appended("t", branch, None) == ("one",)
-
-
-def test_rows_are_put_in_the_place_of_all_in_one_snapshot(session: Any, lake: Lake) -> None:
-    frame = session.createDataFrame(ROWS_OF_ALL_TYPES, EVERY_TYPE).drop(*NESTED)
-    branch = made(session, lake, "ours", frame)
-    base = append_few(lake.state, "ours", branch, frame, SUMMARY) and lake.state.head(
-        "ours", branch
-    )
-    for number in range(4):
-        rows = frame.where(f"a IS NULL OR a <> {number}")
-        head = lake.state.view_head("ours")
-        assert replace_few(lake.state, "ours", branch, head, rows, {"round": str(number)})
-        assert read(session, lake, "ours") == Counter(
-            comparable(row)
-            for row in rows.selectExpr("*", "hex(cast(e AS string)) AS bits").collect()
-        )
-    written = [summary for _, summary in lake.state.summaries("ours", branch, base)]
-    assert [one["round"] for one in written] == ["0", "1", "2", "3"]
-    newest = lake.table("ours").snapshot_by_name(branch)
-    assert newest is not None
-    assert newest.summary is not None
-    assert newest.summary.operation is Operation.OVERWRITE
-    assert newest.summary["total-data-files"] == "1"
-    # Those that say which files have gone do not pile up.
-    assert len(newest.manifests(lake.table("ours").io)) == 2
-    assert replace_few(lake.state, "ours", branch, head, frame.limit(0), SUMMARY)
-    assert not read(session, lake, "ours")
-
-
-def test_what_cannot_be_replaced_from_here_is_left_to_spark(session: Any, lake: Lake) -> None:
-    frame = session.range(9).selectExpr("id", "id % 3 AS part")
-    name = f"{lake.settings.name}.{lake.settings.database}"
-    properties = {**TABLE_PROPERTIES, "write.delete.mode": "merge-on-read"}
-    ensure_table(session, lake.settings, "deleted", frame, properties)
-    frame.coalesce(1).writeTo(f"{name}.deleted").append()
-    session.sql(f"DELETE FROM {name}.deleted WHERE id = 4")
-    session.sql(f"CREATE TABLE {name}.parted (id BIGINT, part BIGINT) PARTITIONED BY (part)")
-    frame.writeTo(f"{name}.parted").append()
-    for table in ("deleted", "parted"):
-        append(lake.settings, table, "main", frame.limit(0), SUMMARY)
-        head = lake.state.head(table, "main")
-        lake.state.open_branch(table, "attempt_a", head)
-        shown = lake.state.view_head(table)
-        assert not replace_few(lake.state, table, "attempt_a", shown, frame, SUMMARY)
-        assert lake.state.head(table, "attempt_a") == head

@@ -31,7 +31,15 @@ from lockstep.control.ports import OutboxSteps
 from lockstep.errors import StateDiverged
 from lockstep.threads import in_parallel
 
-__all__ = ["COPIED_BYTES", "append_files", "copied", "inserted_files"]
+__all__ = [
+    "COPIED_BYTES",
+    "STEP",
+    "WEIGHT",
+    "append_files",
+    "copied",
+    "files_after",
+    "inserted_files",
+]
 
 COPIED_BYTES = 1 << 30
 """So much is copied from here at most, which takes no longer than Spark's reading and writing it; more
@@ -57,7 +65,7 @@ def inserted_files(view: Table, outbox: Table, steps: OutboxSteps) -> list[DataF
     schema = outbox.schema()
     step, weight = schema.find_field(STEP), schema.find_field(WEIGHT)
     found = []
-    for file in _files_after(outbox, steps):
+    for file in files_after(outbox, steps):
         if file is None or file.file_format != FileFormat.PARQUET or file.key_metadata:
             return None
         of_step, of_weight = (_bounds(file, field.field_id, schema) for field in (step, weight))
@@ -146,7 +154,7 @@ def _written(metadata: TableMetadata) -> Mapping[str, str]:
     }
 
 
-def _files_after(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
+def files_after(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
     """The data files that may hold later steps than `steps.after`; None for one that deletes."""
     snapshot = outbox.metadata.snapshot_by_id(steps.snapshot_id)
     if snapshot is None:

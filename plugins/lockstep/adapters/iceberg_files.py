@@ -25,7 +25,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.ids import is_trace
 
-__all__ = ["IcebergFiles", "append_to", "replace_on"]
+__all__ = ["IcebergFiles", "append_to", "files_at", "replace_on"]
 
 
 class IcebergFiles:
@@ -42,7 +42,7 @@ class IcebergFiles:
 
     def data_files(self, table: str, snapshot_id: int) -> tuple[DataFileInfo, ...]:
         """The data files at a snapshot, sorted by path."""
-        files = _files_at(self._load(table), snapshot_id).values()
+        files = files_at(self._load(table), snapshot_id).values()
         return tuple(
             sorted(DataFileInfo(f.file_path, f.file_size_in_bytes, f.record_count) for f in files)
         )
@@ -52,7 +52,7 @@ class IcebergFiles:
 
         What is read there is what is merged: an engine needs no way to name files."""
         loaded = self._load(table)
-        others = [f for path, f in _files_at(loaded, snapshot_id).items() if path not in keep]
+        others = [f for path, f in files_at(loaded, snapshot_id).items() if path not in keep]
         return _commit_on_branch(loaded, branch, snapshot_id, remove=others, add=[], summary={})
 
     def swap(
@@ -70,7 +70,7 @@ class IcebergFiles:
 
         Raises StateDiverged where a file to be removed is not there: it was merged before."""
         loaded = self._load(table)
-        present = _files_at(loaded, snapshot_id)
+        present = files_at(loaded, snapshot_id)
         missing = sorted(set(removed) - set(present))
         if missing:
             raise StateDiverged(
@@ -114,7 +114,7 @@ def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, 
         )
     written = _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else ()
     _overwrite(
-        table, branch, _AllFiles, _files_at(table, head.snapshot_id).values(), written, summary
+        table, branch, _AllFiles, files_at(table, head.snapshot_id).values(), written, summary
     )
 
 
@@ -158,7 +158,7 @@ def _overwrite(
         update.commit()
 
 
-def _files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
+def files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise StateDiverged(

@@ -9,8 +9,9 @@ import pyarrow as pa
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files
 from lockstep.adapters.iceberg_files import append_to, replace_on
+from lockstep.adapters.iceberg_netting import netted
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import OutboxSteps
+from lockstep.control.ports import OutboxSteps, Rewritten
 
 __all__ = ["IcebergTables"]
 
@@ -27,13 +28,6 @@ class IcebergTables(IcebergState):
     ) -> None:
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
         self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
-
-    def replace_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """The same in place of all rows that the branch holds, as PyIceberg (0.12) can where these are
-        files alone: the numbers of deletes it would go on counting."""
-        self._write(table, branch, lambda loaded: replace_on(loaded, branch, rows, summary))
 
     def has_nested(self, table: str) -> bool:
         """Whether a column of the table holds others. Columns stay, so it is looked up once."""
@@ -58,3 +52,19 @@ class IcebergTables(IcebergState):
             view, branch, lambda newest: append_files(newest, branch, outbox, files, summary)
         )
         return sum(file.record_count for file in files)
+
+    def replace_netted(
+        self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> Rewritten | None:
+        """One snapshot on the branch in place of all rows that are there: those of the view at `base`,
+        with the changes of these steps. Both are few, and the view's are files alone, as PyIceberg would
+        go on counting deletes. None, and nothing is done, where rows cannot be compared here."""
+        with self._catalog.plain_errors(view):
+            loaded, outbox = self._load(view), self._load(steps.table)
+            found = netted(loaded, base, outbox, steps)
+        if found is None:
+            return None
+        if found.lacking is None:
+            rows = found.rows
+            self._write(view, branch, lambda newest: replace_on(newest, branch, rows, summary))
+        return Rewritten(found.changed, found.lacking)

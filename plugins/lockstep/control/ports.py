@@ -35,6 +35,7 @@ __all__ = [
     "OutboxSteps",
     "PartitionBounds",
     "Progress",
+    "Rewritten",
     "SourceBounds",
     "Sources",
     "State",
@@ -158,6 +159,15 @@ class OutboxSteps:
     snapshot_id: int
     after: int
     last: int
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A view that was written anew: how many distinct rows changed. Nothing was written where a row is
+    `lacking`, as it is taken back more often than it was there: its values, for people."""
+
+    changed: int
+    lacking: str | None
 
 
 class State(Protocol):

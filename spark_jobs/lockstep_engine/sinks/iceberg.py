@@ -4,8 +4,8 @@
 On the branch, rows that lose copies are deleted with all their copies (position deletes, by a MERGE
 that only deletes: Spark then broadcasts the change instead of shuffling the view), and an append
 brings new rows, and the copies that remain. The append's summary carries the marker. A view of few
-rows is written anew instead: that is one Spark job and not five, and leaves no deletes behind. Where
-nothing has changed, only the marker moves.
+rows is written anew instead, which leaves no deletes behind, and of a view that only grows files are
+copied: both without Spark, where that can be. Where nothing has changed, only the marker moves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import OutboxSteps, ViewHead
 from lockstep.errors import Refused, StateDiverged
-from lockstep_engine.appends import Tables, replace_few
+from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
 from lockstep_engine.sinks.view_publish import ViewPoint, ViewPublished, ViewTarget, move_view
 from lockstep_engine.sinks.view_rows import as_copies, count_change, incomparable, within
@@ -112,12 +112,17 @@ class _SparkWriter:
     def write(self, branch: str, head: ViewHead, base: int, marker: int, pending: int) -> int:
         if set(head.columns) != set(self.columns):
             _change_columns(self, head)
-        delta = _since(self, marker)
         is_small = head.records + pending <= self.small_rows
+        if is_small:
+            rows = _rewrite_from_here(self, branch, head, base, marker)
+        else:
+            rows = _append_inserted(self, branch, marker)
+        if rows is not None:
+            return rows
+        delta = _since(self, marker)
         if is_small and not incomparable(delta.schema):
-            return _rewrite(self, delta, branch, head, base)
-        appended = _append_inserted(self, branch, marker)
-        return _write(self, delta, branch, base) if appended is None else appended
+            return _rewrite(self, delta, branch, base)
+        return _write(self, delta, branch, base)
 
 
 def publish_view(  # noqa: PLR0913, PLR0917 - one publish is told all of this by name
@@ -222,9 +227,24 @@ def _change_since(writer: _SparkWriter, delta: DataFrame) -> _Change:
 # ── writing on the branch ───────────────────────────────────────────────────────────────────────
 
 
-def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, head: ViewHead, base: int) -> int:
-    """The view at the base and the change, netted, in place of all that the branch holds; returns how
-    many rows changed."""
+def _rewrite_from_here(
+    writer: _SparkWriter, branch: str, head: ViewHead, base: int, marker: int
+) -> int | None:
+    """The view at the base and the change, netted, in place of all that the branch holds, without Spark;
+    returns how many rows changed, None where Spark has to do it."""
+    if not head.is_files_alone:
+        return None
+    target = writer.target
+    found = writer.state.replace_netted(
+        target.view, branch, base, _steps(writer, marker), target.summary(target.last_step)
+    )
+    if found is not None and found.lacking is not None:
+        raise _diverged(writer, found.lacking)
+    return None if found is None else found.changed
+
+
+def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:
+    """The same by Spark."""
     changed = Observation()
     change = merge_steps(delta, writer.columns)
     net = change.observe(changed, F.count(F.lit(1)).alias("rows"))
@@ -236,10 +256,8 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, head: ViewHead
     weight = F.when(F.col(WEIGHT) < 0, lacking).otherwise(F.col(WEIGHT))
     rows = as_copies(after.withColumn(WEIGHT, weight), WEIGHT, None)
     summary = writer.target.summary(writer.target.last_step)
-    view = writer.target.view
     try:
-        if not replace_few(writer.state, view, branch, head, rows, summary):
-            overwrite(writer.catalog, view, branch, rows, summary)
+        overwrite(writer.catalog, writer.target.view, branch, rows, summary)
     except PySparkException as error:
         if LACKING not in str(error):
             raise
@@ -252,10 +270,14 @@ def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, head: ViewHead
 def _append_inserted(writer: _SparkWriter, branch: str, marker: int) -> int | None:
     """The outbox's own files, if the change is nothing but rows to add; returns how many, else None."""
     target = writer.target
-    steps = OutboxSteps(target.outbox_table, target.outbox_snapshot_id, marker, target.last_step)
     return writer.state.append_inserted(
-        target.view, branch, steps, target.summary(target.last_step)
+        target.view, branch, _steps(writer, marker), target.summary(target.last_step)
     )
+
+
+def _steps(writer: _SparkWriter, marker: int) -> OutboxSteps:
+    target = writer.target
+    return OutboxSteps(target.outbox_table, target.outbox_snapshot_id, marker, target.last_step)
 
 
 def _write(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:

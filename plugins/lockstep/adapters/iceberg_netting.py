@@ -1,0 +1,109 @@
+"""What few rows of a view come to with the changes of some steps, worked out here, in Arrow.
+
+Rows are equal where Spark groups them together: null is null, every NaN is one, and -0.0 is 0.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+
+from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_after
+from lockstep.adapters.iceberg_files import files_at
+from lockstep.control.ports import OutboxSteps
+
+__all__ = ["Netted", "netted"]
+
+
+class Netted(NamedTuple):
+    """The `rows` of the view after the steps, how many distinct rows they have `changed`, and one that
+    is taken back more often than it was there, with its values by column, or None."""
+
+    rows: pa.Table
+    changed: int
+    lacking: str | None
+
+
+def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> Netted | None:
+    """The view at a snapshot with the changes of the steps. None where rows cannot be compared here:
+    columns that hold others, texts that are not UTF-8, files that are not Parquet."""
+    columns = [field.name for field in view.schema().fields]
+    if not all(field.field_type.is_primitive for field in view.schema().fields):
+        return None
+    there = list(files_at(view, snapshot_id).values())
+    changes = list(files_after(outbox, steps))
+    if not _are_parquet([*there, *changes]):
+        return None
+    wanted = view.schema().as_arrow()
+    in_steps = parse(f"{STEP} > {steps.after} AND {STEP} <= {steps.last}")
+    change = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, in_steps)
+    weights = change[WEIGHT]
+    change = _plain(change.select(columns).cast(wanted))
+    rows = _plain(_rows(view, view.schema(), there, AlwaysTrue()).cast(wanted))
+    try:
+        change.validate(full=True)
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    change = _summed(change, weights)
+    change = change.filter(pc.not_equal(change[WEIGHT], 0))
+    ones = pa.chunked_array([np.ones(rows.num_rows, np.int64)])
+    after = pa.concat_tables(
+        [rows.append_column(WEIGHT, ones), change.cast(_weighted(rows.schema))]
+    )
+    after = _summed(after.select(columns), after[WEIGHT])
+    lacking = after.filter(pc.less(after[WEIGHT], 0)).slice(0, 1).select(columns).to_pylist()
+    copies = np.repeat(np.arange(after.num_rows), np.maximum(after[WEIGHT].to_numpy(), 0))
+    return Netted(
+        after.select(columns).take(pa.array(copies)),
+        change.num_rows,
+        str(lacking[0]) if lacking else None,
+    )
+
+
+def _are_parquet(files: Iterable[DataFile | None]) -> bool:
+    return all(file is not None and file.file_format == FileFormat.PARQUET for file in files)
+
+
+def _rows(
+    table: Table, schema: Schema, files: Sequence[DataFile | None], where: BooleanExpression
+) -> pa.Table:
+    """The rows of files for which a condition holds; a column that a file has not is null."""
+    scan = ArrowScan(table.metadata, table.io, schema, where)
+    return scan.to_table([FileScanTask(file) for file in files if file is not None])
+
+
+def _weighted(schema: pa.Schema) -> pa.Schema:
+    return schema.append(pa.field(WEIGHT, pa.int64()))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """The same rows with one NaN and one zero."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            nan, zero = pa.scalar(math.nan, field.type), pa.scalar(0.0, field.type)
+            column = rows.column(place)
+            column = pc.if_else(pc.equal(column, zero), zero, column)
+            rows = rows.set_column(place, field, pc.if_else(pc.is_nan(column), nan, column))
+    return rows
+
+
+def _summed(rows: pa.Table, weights: pa.ChunkedArray) -> pa.Table:
+    """Each distinct row once, with the sum of its weights."""
+    # Numbers for names: a view may have columns of any.
+    names = [str(place) for place in range(rows.num_columns)]
+    numbered = rows.rename_columns(names).append_column("weight", weights)
+    grouped = numbered.group_by(names, use_threads=False).aggregate([("weight", "sum")])
+    found = grouped.select([*names, "weight_sum"]).rename_columns([*rows.column_names, WEIGHT])
+    return found.cast(_weighted(rows.schema))
