@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from lake_builders import FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbox, comparable
@@ -96,6 +98,17 @@ def test_rows_that_come_and_go_in_between_have_not_changed(new_outbox: Any) -> N
     assert outbox.publish(2).rows == 2
     assert is_from_here(outbox)
     assert outbox.rows() == {(1, "a"): 3, (3, "c"): 1}
+
+
+def test_files_of_other_steps_are_not_opened(new_outbox: Any) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(1, "a", 1, 0), (2, "b", 1, 1)])
+    outbox.publish(0)
+    [task] = outbox.lake.table(outbox.table).scan("_step = 0").plan_files()
+    Path(urlparse(task.file.file_path).path).unlink()
+    outbox.publish(1)
+    assert is_from_here(outbox)
+    assert outbox.rows() == {(1, "a"): 1, (2, "b"): 1}
 
 
 def test_columns_that_hold_others_are_left_to_spark(new_outbox: Any) -> None:

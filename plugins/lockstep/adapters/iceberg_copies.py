@@ -37,7 +37,7 @@ __all__ = [
     "WEIGHT",
     "append_files",
     "copied",
-    "files_after",
+    "files_of",
     "inserted_files",
 ]
 
@@ -63,17 +63,14 @@ def inserted_files(view: Table, outbox: Table, steps: OutboxSteps) -> list[DataF
     if not _is_alike(view.metadata, outbox.metadata):
         return None
     schema = outbox.schema()
-    step, weight = schema.find_field(STEP), schema.find_field(WEIGHT)
     found = []
-    for file in files_after(outbox, steps):
+    for file in files_of(outbox, steps):
         if file is None or file.file_format != FileFormat.PARQUET or file.key_metadata:
             return None
-        of_step, of_weight = (_bounds(file, field.field_id, schema) for field in (step, weight))
-        if of_step is None:
+        of_step, of_weight = (_bounds(file, schema, name) for name in (STEP, WEIGHT))
+        if of_step is None or of_weight != (1, 1):
             return None
-        if of_step[1] <= steps.after or of_step[0] > steps.last:
-            continue
-        if of_step[0] <= steps.after or of_step[1] > steps.last or of_weight != (1, 1):
+        if of_step[0] <= steps.after or of_step[1] > steps.last:
             return None
         found.append(file)
     return found if sum(file.file_size_in_bytes for file in found) <= COPIED_BYTES else None
@@ -154,8 +151,8 @@ def _written(metadata: TableMetadata) -> Mapping[str, str]:
     }
 
 
-def files_after(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
-    """The data files that may hold later steps than `steps.after`; None for one that deletes."""
+def files_of(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
+    """The data files that may hold rows of these steps; None for one that deletes."""
     snapshot = outbox.metadata.snapshot_by_id(steps.snapshot_id)
     if snapshot is None:
         raise StateDiverged(
@@ -169,7 +166,9 @@ def files_after(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
             yield None
         elif not _is_before(outbox.metadata, manifest.added_snapshot_id, steps.after):
             for entry in manifest.fetch_manifest_entry(outbox.io, discard_deleted=True):
-                yield entry.data_file
+                of_step = _bounds(entry.data_file, outbox.schema(), STEP)
+                if of_step is None or (of_step[1] > steps.after and of_step[0] <= steps.last):
+                    yield entry.data_file
 
 
 def _is_before(metadata: TableMetadata, snapshot_id: int | None, step: int) -> bool:
@@ -182,8 +181,9 @@ def _is_before(metadata: TableMetadata, snapshot_id: int | None, step: int) -> b
     return is_append and said is not None and int(said) <= step
 
 
-def _bounds(file: DataFile, field_id: int, schema: Schema) -> tuple[int, int] | None:
+def _bounds(file: DataFile, schema: Schema, name: str) -> tuple[int, int] | None:
     """The least and the greatest number of a column; None where the file does not say, or has nulls."""
+    field_id = schema.find_field(name).field_id
     least, most = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
     if least is None or most is None or (file.null_value_counts or {}).get(field_id) != 0:
         return None

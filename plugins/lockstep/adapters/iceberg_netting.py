@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_after
+from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_of
 from lockstep.adapters.iceberg_files import files_at
 from lockstep.control.ports import OutboxSteps
 
@@ -42,7 +42,7 @@ def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> 
     if not all(field.field_type.is_primitive for field in view.schema().fields):
         return None
     there = list(files_at(view, snapshot_id).values())
-    changes = list(files_after(outbox, steps))
+    changes = list(files_of(outbox, steps))
     if not _are_parquet([*there, *changes]):
         return None
     wanted = view.schema().as_arrow()
