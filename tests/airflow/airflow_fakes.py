@@ -27,7 +27,7 @@ from lockstep.errors import LockstepError
 from lockstep.sql.circuit import ProjectFiles
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
-STEP = timedelta(seconds=10)
+STEP, MINUTE = timedelta(seconds=10), timedelta(minutes=1)
 RECORDS_PER_STEP = 100
 
 
@@ -182,29 +182,36 @@ def job() -> IntervalJob:
 class StoredPipeline(FakePipeline):
     """A `FakePipeline` whose record is a file, so that the tasks of a real Airflow share it.
 
-    The record begins ten steps of a minute before the top of the hour `since`.
+    The record begins ten steps of a minute before the time that is first planned to: an hour may turn
+    between the making of an installation and its scheduler's first run.
     """
 
-    def __init__(self, name: str, file: Path, since: datetime) -> None:
+    def __init__(self, name: str, file: Path) -> None:
         super().__init__(width=7)
         self.name = name
         self._file = file
-        self._since = since - 10 * timedelta(minutes=1)
+        self._since: datetime | None = None
         if file.exists():
             self.__dict__.update(pickle.loads(file.read_bytes()))
 
     def plan(self, until: datetime | None, progress: Progress) -> Planned:
         """As the real one: whole steps up to `until`, or up to now."""
-        elapsed = (until or datetime.now(UTC)) - self._since
-        steps = max(0, math.floor(elapsed / timedelta(minutes=1)))
+        end = until or datetime.now(UTC)
+        if self._since is None:
+            self._since = end - 10 * MINUTE
+        steps = max(0, math.floor((end - self._since) / MINUTE))
         return super().plan(T0 + steps * STEP, progress)
 
     def is_published(self, until: datetime) -> bool:
-        return super().is_published(T0 + (until - self._since) / timedelta(minutes=1) * STEP)
+        if self._since is None:
+            return False
+        return super().is_published(T0 + (until - self._since) / MINUTE * STEP)
 
     def state(self) -> PipelineState:
         state = super().state()
-        return replace(state, last_time=self._since + self.next_step * timedelta(minutes=1))
+        if self._since is None:
+            return state
+        return replace(state, last_time=self._since + self.next_step * MINUTE)
 
     def close(self) -> None:
         self._file.write_bytes(pickle.dumps(self.__dict__))
@@ -212,5 +219,4 @@ class StoredPipeline(FakePipeline):
 
 def open_stored(name: str, settings: Settings, engine: object = None) -> StoredPipeline:  # noqa: ARG001
     """What stands in for `runtime.open_pipeline` in the tasks of the tests' Airflow."""
-    since = datetime.fromisoformat((settings.home / "since").read_text())
-    return StoredPipeline(name, settings.home / f"{name}.pickle", since)
+    return StoredPipeline(name, settings.home / f"{name}.pickle")

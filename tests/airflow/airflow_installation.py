@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,6 @@ def install(home: Path) -> Installation:
     """Deploy the pipelines of SPECS and migrate Airflow's database, all below `home`."""
     for name, spec in SPECS.items():
         record(home, name, spec)
-    top = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    (home / "since").write_text(top.isoformat())
     dags = home / "dags"
     dags.mkdir()
     (dags / "lockstep_pipelines.py").write_text(DAG_FILE)
