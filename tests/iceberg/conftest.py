@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from lake_builders import Lake
+from lake_builders import Lake, Outbox
 
 from lockstep_engine.tables import configure_catalog
 
@@ -25,4 +26,17 @@ def session(spark_server: Any, lake: Lake) -> Iterator[Any]:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     configure_catalog(spark, lake.settings)
     yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def new_outbox(spark_server: Any) -> Iterator[Any]:
+    """Outboxes with views of any names, on one session: `new_outbox(columns, small_rows=0)`."""
+    from pyspark.sql import SparkSession
+
+    settings = spark_server.catalog_settings("views")
+    spark = SparkSession.builder.remote(spark_server.remote).create()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    configure_catalog(spark, settings)
+    yield partial(Outbox, spark, settings)
     spark.stop()

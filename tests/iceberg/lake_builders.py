@@ -15,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.iceberg_tables import IcebergTables
@@ -22,7 +23,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.view_publish import ViewPublished
-from lockstep_engine.tables import append, ensure_table
+from lockstep_engine.tables import append, ensure_table, table_name
 
 ROWS = pa.schema([("id", pa.int64())])
 NAN, INFINITY = math.nan, math.inf
@@ -161,3 +162,21 @@ class Outbox:
     def rows(self) -> Counter[tuple[Any, ...]]:
         """What the view shows on main."""
         return self.lake.rows(self.view)
+
+    def rows_by_spark(self) -> Counter[tuple[Any, ...]]:
+        """The same, as Spark reads it."""
+        found = self.spark.table(table_name(self.lake.settings, self.view)).collect()
+        return Counter(comparable(row) for row in found)
+
+    @property
+    def newest(self) -> Snapshot:
+        """The snapshot that main shows."""
+        found = self.lake.table(self.view).current_snapshot()
+        assert found is not None
+        return found
+
+    @property
+    def is_written_without_spark(self) -> bool:
+        """Whether the newest snapshot is: Spark's writer names its application."""
+        assert self.newest.summary is not None
+        return "spark.app.id" not in self.newest.summary.additional_properties

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -12,7 +11,7 @@ import pytest
 from lake_builders import FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbox, comparable
 from pyiceberg.table.metadata import TableMetadata
 
-from lockstep_engine.tables import configure_catalog, table_name
+from lockstep_engine.tables import table_name
 
 pytestmark = pytest.mark.spark
 
@@ -20,38 +19,9 @@ PAIR = "id bigint, name string"
 NESTED = "id bigint, s struct<p: bigint>"
 
 
-@pytest.fixture(scope="module")
-def session(spark_server: Any) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(spark_server.remote).create()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    configure_catalog(spark, spark_server.catalog_settings("copies"))
-    yield spark
-    spark.stop()
-
-
-@pytest.fixture(scope="module")
-def new_outbox(session: Any, spark_server: Any) -> Any:
-    return lambda columns: Outbox(session, spark_server.catalog_settings("copies"), columns)
-
-
 def files_of(outbox: Outbox, table: str) -> set[Path]:
     tasks = outbox.lake.table(table).scan().plan_files()
     return {Path(urlparse(task.file.file_path).path) for task in tasks}
-
-
-def is_copied(outbox: Outbox) -> bool:
-    """Whether the newest snapshot was written without Spark's writer, which names its application."""
-    newest = outbox.lake.table(outbox.view).current_snapshot()
-    assert newest is not None
-    assert newest.summary is not None
-    return "spark.app.id" not in newest.summary.additional_properties
-
-
-def by_spark(outbox: Outbox) -> Counter[tuple[Any, ...]]:
-    name = table_name(outbox.lake.settings, outbox.view)
-    return Counter(comparable(row) for row in outbox.spark.table(name).collect())
 
 
 def test_a_view_that_grows_has_copies_of_its_outboxs_files(new_outbox: Any) -> None:
@@ -61,13 +31,13 @@ def test_a_view_that_grows_has_copies_of_its_outboxs_files(new_outbox: Any) -> N
     for step in (0, 1, 3):
         outbox.add([(*row, 1, step) for row in rows])
         assert outbox.publish(step).rows == len(rows)
-        assert is_copied(outbox)
+        assert outbox.is_written_without_spark
         expected.update(map(comparable, rows))
         assert outbox.rows() == expected
     # The tables have no file in common, as each is maintained by itself.
     for file in files_of(outbox, outbox.table):
         file.unlink()
-    assert sum(by_spark(outbox).values()) == expected.total()
+    assert sum(outbox.rows_by_spark().values()) == expected.total()
     assert outbox.rows() == expected
 
 
@@ -76,11 +46,11 @@ def test_files_of_several_publishes_are_taken_at_once(new_outbox: Any) -> None:
     for step in range(4):
         outbox.add([(step, "a", 1, step), (step, "b", 1, step)])
     assert outbox.publish(3).rows == 8
-    assert is_copied(outbox)
+    assert outbox.is_written_without_spark
     outbox.add([(4, "a", 1, 4)])
     outbox.add([(5, "a", 1, 5)])
     assert outbox.publish(4).rows == 1
-    assert is_copied(outbox)
+    assert outbox.is_written_without_spark
     assert outbox.publish(5).rows == 1
     assert outbox.rows() == Counter(
         {(step, name): 1 for step in range(6) for name in ("a", "b") if step < 4 or name == "a"}
@@ -106,7 +76,7 @@ def test_other_changes_are_left_to_spark(
     outbox.publish(0)
     outbox.add(changes)
     outbox.publish(1)
-    assert not is_copied(outbox)
+    assert not outbox.is_written_without_spark
     assert outbox.rows() == expected
 
 
@@ -115,10 +85,10 @@ def test_a_later_column_of_the_view_finds_nothing_in_copies(new_outbox: Any) -> 
     outbox = new_outbox(PAIR)
     outbox.add([(1, "a", 1, 7)])
     outbox.publish(7)
-    assert is_copied(outbox)
+    assert outbox.is_written_without_spark
     name = table_name(outbox.lake.settings, outbox.view)
     outbox.spark.sql(f"ALTER TABLE {name} ADD COLUMNS (one BIGINT, two BIGINT)")
-    assert by_spark(outbox) == outbox.rows() == {(1, "a", None, None): 1}
+    assert outbox.rows_by_spark() == outbox.rows() == {(1, "a", None, None): 1}
 
 
 def partition(outbox: Outbox, name: str) -> None:
@@ -147,7 +117,7 @@ def test_a_view_with_files_of_its_own_kind_is_left_to_spark(new_outbox: Any, cha
     change(outbox, table_name(outbox.lake.settings, outbox.view))
     outbox.add([(1, "a", 1, 1)])
     outbox.publish(1)
-    assert not is_copied(outbox)
+    assert not outbox.is_written_without_spark
     assert outbox.rows() == {(1, "a"): 1}
 
 
@@ -156,8 +126,8 @@ def test_columns_that_hold_others_are_left_to_spark(new_outbox: Any) -> None:
     outbox = new_outbox(NESTED)
     outbox.add([(1, (5,), 1, 0)])
     outbox.publish(0)
-    assert not is_copied(outbox)
-    assert by_spark(outbox) == {(1, (5,)): 1}
+    assert not outbox.is_written_without_spark
+    assert outbox.rows_by_spark() == {(1, (5,)): 1}
 
 
 def test_copies_are_merged_into_few_manifests(new_outbox: Any) -> None:
@@ -172,7 +142,7 @@ def test_copies_are_merged_into_few_manifests(new_outbox: Any) -> None:
     for step in range(1, 9):
         outbox.add([(step, "a", 1, step)])
         outbox.publish(step)
-        assert is_copied(outbox)
+        assert outbox.is_written_without_spark
     metadata: TableMetadata = outbox.lake.table(outbox.view).metadata
     newest = metadata.snapshot_by_name("main")
     assert newest is not None

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +20,17 @@ from lake_builders import EVERY_TYPE, FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbo
 from lockstep.errors import AttemptLost, Refused, StateDiverged
 from lockstep_engine.sinks.iceberg import SMALL_ROWS
 from lockstep_engine.sinks.view_publish import ViewPoint
-from lockstep_engine.tables import configure_catalog, table_name
+from lockstep_engine.tables import table_name
 
 pytestmark = pytest.mark.spark
 
 PAIR = "id bigint, name string"
 
 
-@pytest.fixture(scope="module")
-def session(spark_server: Any) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(spark_server.remote).create()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    configure_catalog(spark, spark_server.catalog_settings("views"))
-    yield spark
-    spark.stop()
-
-
-@pytest.fixture(scope="module")
-def new_outbox(session: Any, spark_server: Any) -> Any:
-    return lambda columns: Outbox(session, spark_server.catalog_settings("views"), columns)
-
-
 @pytest.fixture(scope="module", params=[0, SMALL_ROWS], ids=["in place", "anew"])
-def any_outbox(session: Any, spark_server: Any, request: pytest.FixtureRequest) -> Any:
+def any_outbox(new_outbox: Any, request: pytest.FixtureRequest) -> Any:
     """Outboxes of views that are changed in place, and of views small enough to be written anew."""
-    settings = spark_server.catalog_settings("views")
-    return lambda columns: Outbox(session, settings, columns, request.param)
+    return lambda columns: new_outbox(columns, request.param)
 
 
 def stored(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ from lockstep.adapters.iceberg_history import (
     line,
     newest_marker,
     root_of,
+    snapshot_of,
     summary_of,
     write_id_of,
 )
@@ -110,23 +111,23 @@ class IcebergState:
         return self._ref(table, self._load(table).metadata, branch).snapshot_id
 
     def added_records(self, table: str, snapshot_id: int) -> int:
-        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        snapshot = snapshot_of(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "added-records")
 
     def summary(self, table: str, snapshot_id: int) -> Mapping[str, str]:
-        return summary_of(self._snapshot(table, self._load(table).metadata, snapshot_id))
+        return summary_of(snapshot_of(table, self._load(table).metadata, snapshot_id))
 
     def total_records(self, table: str, snapshot_id: int) -> int:
-        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        snapshot = snapshot_of(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "total-records")
 
     def total_bytes(self, table: str, snapshot_id: int) -> int:
-        snapshot = self._snapshot(table, self._load(table).metadata, snapshot_id)
+        snapshot = snapshot_of(table, self._load(table).metadata, snapshot_id)
         return count_of(snapshot, "total-files-size")
 
     def records_after(self, table: str, snapshot_id: int, step: int) -> int:
         metadata = self._load(table).metadata
-        head = oldest = self._snapshot(table, metadata, snapshot_id)
+        head = oldest = snapshot_of(table, metadata, snapshot_id)
         added = 0
         for oldest in line(metadata, head.snapshot_id):
             records, summary = count_of(oldest, "added-records"), summary_of(oldest)
@@ -188,7 +189,7 @@ class IcebergState:
         columns = tuple(field.name for field in metadata.schema().fields)
         if main is None:
             return ViewHead(None, 0, None, tuple(metadata.refs), columns)
-        head = self._snapshot(table, metadata, main.snapshot_id)
+        head = snapshot_of(table, metadata, main.snapshot_id)
         return ViewHead(
             head.snapshot_id,
             count_of(head, "total-records"),
@@ -206,7 +207,7 @@ class IcebergState:
         def change(metadata: TableMetadata) -> _RefChange:
             nonlocal opened
             opened = root_of(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
-            self._snapshot(table, metadata, opened)
+            snapshot_of(table, metadata, opened)
             tags = {ROOT_TAG: opened} if snapshot_id is None else {}
             existing = metadata.refs.get(branch)
             if existing is None:
@@ -261,7 +262,7 @@ class IcebergState:
         replaced: Collection[str] | None = (),
     ) -> None:
         def change(metadata: TableMetadata) -> _RefChange:
-            self._snapshot(table, metadata, snapshot_id)
+            snapshot_of(table, metadata, snapshot_id)
             existing = metadata.refs.get(tag)
             # A version whose files were merged has later snapshots of the same content.
             if existing is not None and not descends(metadata, snapshot_id, existing.snapshot_id):
@@ -295,7 +296,7 @@ class IcebergState:
             landed = main is not None and main.snapshot_id in (expected, snapshot_id)
             if not landed:
                 return _RefChange({}, {})
-            self._snapshot(table, metadata, snapshot_id)
+            snapshot_of(table, metadata, snapshot_id)
             if not descends(metadata, snapshot_id, expected):
                 raise StateDiverged(
                     f"view {table}: snapshot {snapshot_id} does not descend from {expected}",
@@ -374,17 +375,6 @@ class IcebergState:
                 next_step="run the interval again; if this stays, lockstep doctor",
             )
         return ref
-
-    def _snapshot(self, table: str, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
-        snapshot = metadata.snapshot_by_id(snapshot_id)
-        if snapshot is None:
-            raise StateDiverged(
-                f"table {table} has no snapshot {snapshot_id}",
-                expected="a snapshot that a recorded version or a ref names",
-                found=f"{len(metadata.snapshots)} others; it has been expired",
-                next_step="lockstep doctor",
-            )
-        return snapshot
 
 
 # ── pure functions of the metadata ──────────────────────────────────────────────────────────────

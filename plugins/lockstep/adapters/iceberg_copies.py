@@ -26,7 +26,7 @@ from pyiceberg.table.update import AddSchemaUpdate
 from pyiceberg.types import LongType
 
 from lockstep.adapters.iceberg_commits import LeanTransaction
-from lockstep.adapters.iceberg_history import summary_of
+from lockstep.adapters.iceberg_history import snapshot_of, summary_of
 from lockstep.control.ports import OutboxSteps
 from lockstep.errors import StateDiverged
 from lockstep.threads import in_parallel
@@ -153,14 +153,7 @@ def _written(metadata: TableMetadata) -> Mapping[str, str]:
 
 def files_of(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
     """The data files that may hold rows of these steps; None for one that deletes."""
-    snapshot = outbox.metadata.snapshot_by_id(steps.snapshot_id)
-    if snapshot is None:
-        raise StateDiverged(
-            f"table {steps.table} has no snapshot {steps.snapshot_id}",
-            expected="the outbox of a recorded version",
-            found=f"{len(outbox.metadata.snapshots)} others; it has been expired",
-            next_step="lockstep doctor",
-        )
+    snapshot = snapshot_of(steps.table, outbox.metadata, steps.snapshot_id)
     for manifest in snapshot.manifests(outbox.io):
         if manifest.content != ManifestContent.DATA:
             yield None

@@ -18,6 +18,7 @@ __all__ = [
     "line",
     "newest_marker",
     "root_of",
+    "snapshot_of",
     "summary_of",
     "write_id_of",
 ]
@@ -54,6 +55,19 @@ def root_of(table: str, metadata: TableMetadata) -> Snapshot:
         found=f"{len(metadata.snapshots)} later snapshots",
         next_step="lockstep doctor",
     )
+
+
+def snapshot_of(table: str, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
+    """The snapshot of that id. Raises StateDiverged where it has been expired."""
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise StateDiverged(
+            f"table {table} has no snapshot {snapshot_id}",
+            expected="a snapshot that a recorded version or a ref names",
+            found=f"{len(metadata.snapshots)} others; it has been expired",
+            next_step="lockstep doctor",
+        )
+    return snapshot
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from lockstep.errors import ProjectError
 from lockstep.frames.context import Context
 from lockstep.frames.frame import AmbiguousColumn, Column, Frame, NoColumn, quoted
-from lockstep.frames.functions import OF_A_GROUP, is_of_a_group, python_function
+from lockstep.frames.functions import is_of_a_group, python_function
 from lockstep.frames.literals import literal_text, type_text
 from lockstep.frames.marks import MarkedText, mark, without_marks
 from lockstep.frames.operators import NEGATED, OPERATORS, PRIMARY, TEXT, Level, auto_name
@@ -272,10 +272,9 @@ class Expressions:
         if window.HasField("frame_spec"):
             parts.append(self._frame_spec(window.frame_spec))
         over = f" OVER ({' '.join(parts)})"
-        if is_of_a_group(window.window_function):
-            return self._user_function(
-                window.window_function.common_inline_user_defined_function, over
-            )
+        python = window.window_function.common_inline_user_defined_function
+        if is_of_a_group(python):
+            return self._user_function(python, over)
         return Sql(self.sql(window.window_function).text + over)
 
     def sorted(self, order: Any) -> str:
@@ -316,7 +315,7 @@ class Expressions:
         arguments = [self.sql(one) for one in function.arguments]
         listed = ", ".join(one.text for one in arguments)
         aggregates = any(one.aggregates for one in arguments)
-        if function.python_udf.eval_type in OF_A_GROUP:
+        if is_of_a_group(function):
             fields = ", ".join(f"'{at}', {one.text}" for at, one in enumerate(arguments))
             listed = f"collect_list(named_struct({fields})){over}"
             aggregates = not over

@@ -27,7 +27,7 @@ from lockstep.frames.frame import quoted
 from lockstep.frames.group_functions import of_rows
 from lockstep.frames.literals import type_text
 
-__all__ = ["OF_A_GROUP", "is_of_a_group", "own_modules_by_value", "python_function"]
+__all__ = ["is_of_a_group", "own_modules_by_value", "python_function"]
 
 _DIGITS = 12
 _OF_A_ROW = frozenset(
@@ -40,7 +40,7 @@ _OF_A_ROW = frozenset(
         PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF,
     }
 )
-OF_A_GROUP = frozenset(
+_OF_A_GROUP = frozenset(
     {PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF, PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF}
 )
 _DECLARED = """\
@@ -58,10 +58,9 @@ def own_modules_by_value(folder: Path) -> None:
             register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def is_of_a_group(expression: Any) -> bool:
-    """Whether an expression of the protobuf calls a Python function of the rows of a group."""
-    function = expression.common_inline_user_defined_function
-    return function.python_udf.eval_type in OF_A_GROUP
+def is_of_a_group(function: Any) -> bool:
+    """Whether a function of the protobuf, which need not be one in Python, takes the rows of a group."""
+    return function.python_udf.eval_type in _OF_A_GROUP
 
 
 def python_function(function: Any, context: Context) -> tuple[str, str]:
@@ -76,7 +75,7 @@ def python_function(function: Any, context: Context) -> tuple[str, str]:
             f"the Python function {shown}, which is declared as not deterministic,",
             "derive its value from columns, and leave asNondeterministic out",
         )
-    of_a_group = python.eval_type in OF_A_GROUP
+    of_a_group = is_of_a_group(function)
     if python.eval_type not in _OF_A_ROW and not of_a_group:
         raise context.refuse(
             f"the Python function {shown}, which is of no row's and no group's values,",

@@ -48,7 +48,8 @@ def aggregate(translator: Translator, relation: Any) -> Frame:
 
 def _calls_python(expression: Any) -> bool:
     """Whether an aggregate, under a name or not, is a Python function."""
-    return is_of_a_group(expression.alias.expr if expression.HasField("alias") else expression)
+    called = expression.alias.expr if expression.HasField("alias") else expression
+    return is_of_a_group(called.common_inline_user_defined_function)
 
 
 def _group_by(kind: int, keys: Sequence[str], sets: Sequence[str]) -> str:
