@@ -40,6 +40,9 @@ from lockstep_engine.publishing import publish_sinks
 Job = IntervalJob | PreviewJob | PublishJob | CompareJob | MergeJob | ExpireJob
 KINDS: dict[str, type[Job]] = {kind.__name__: kind for kind in get_args(Job)}
 
+CLIENT_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")
+"""PySpark knows a client of Spark Connect by them, and what a client starts inherits them."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Do the job; the exit code."""
@@ -70,6 +73,9 @@ def _read(file: Path) -> Job:
 
 
 def _do(job: Job) -> object:
+    for name in CLIENT_VARIABLES:
+        # Here is the driver itself, whoever has submitted it.
+        os.environ.pop(name, None)
     settings = job.interval.catalog if isinstance(job, PreviewJob) else job.catalog
     state = IcebergTables(settings)
     spark = _sized(SparkSession.builder.appName(f"lockstep {job.pipeline}").getOrCreate())

@@ -139,7 +139,8 @@ def test_two_runs_of_a_dag_keep_a_view_up_to_date(
 def test_a_run_of_a_dag_by_spark_submit_fills_a_view(
     deploy: Callable[[str], dict[str, str]], broker: Any, database: str
 ) -> None:
-    variables = deploy("submit")
+    # As where whoever submits has been a client of Spark Connect.
+    variables = {**deploy("submit"), "SPARK_CONNECT_MODE_ENABLED": "1"}
     send(broker.bootstrap, database, [("ann", 5), ("bob", 7), ("ann", 1)])
     log = run_dag(variables, database)
     assert view(Settings.load(variables), database) == {("ann", 2, 6), ("bob", 1, 7)}

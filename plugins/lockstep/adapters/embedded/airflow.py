@@ -78,7 +78,10 @@ def environment(home: Path, port: int, spark_master: str) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "lockstep.airflow.executor.WarmLocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "4",
+        # It rests so long before it looks again for tasks that can begin: by default 1 s.
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
         "AIRFLOW__API__HOST": HOST,
