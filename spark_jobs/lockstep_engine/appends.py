@@ -19,6 +19,7 @@ from lockstep_engine.tables import append, ensure_table, overwrite
 from lockstep_engine.told import few_rows
 
 __all__ = [
+    "FEW_RECORDS",
     "FEW_ROWS",
     "Appends",
     "Tables",
@@ -27,8 +28,10 @@ __all__ = [
     "write_appends",
 ]
 
-FEW_ROWS = 100_000
-"""Up to so many rows of a table are fetched and appended here, if the interval has no more records."""
+FEW_RECORDS = 100_000
+FEW_ROWS = 2 * FEW_RECORDS
+"""Of an interval with at most FEW_RECORDS up to so many rows of a table are fetched and appended here: a
+record may take a row away and put another there."""
 
 
 class Tables(State, Protocol):

@@ -17,7 +17,7 @@ from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import FEW_ROWS, Tables
+from lockstep_engine.appends import FEW_RECORDS, Tables
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
 from lockstep_engine.ranges import Measures
@@ -85,7 +85,7 @@ class Attempt:
                 evaluated = evaluate_circuit(circuit, deltas, silent, before, context, measures)
                 kept.extend(evaluated.kept)
                 bad = counting.result()
-        return Worked(context.records <= FEW_ROWS, decoded, bad, evaluated)
+        return Worked(context.records <= FEW_RECORDS, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

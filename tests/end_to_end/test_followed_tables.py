@@ -350,7 +350,7 @@ def test_few_rows_of_files_that_were_rewritten_are_appended_from_here(
     make_orders(shop, COPY_ON_WRITE)
     count_orders(shop)
     shop.advance()
-    monkeypatch.setattr(attempt, "FEW_ROWS", 10)
+    monkeypatch.setattr(attempt, "FEW_RECORDS", 10)
     shop.sql("DELETE FROM @orders WHERE id = 3")
     shop.advance()
     shop.check(COUNTS)

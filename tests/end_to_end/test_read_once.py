@@ -60,7 +60,7 @@ class Clicks(OnePipeline):
         return {row["offset"]: (row["_step"], row["reason"]) for row in found}
 
 
-@pytest.fixture(params=[attempt.FEW_ROWS, 0], ids=["few", "many"])
+@pytest.fixture(params=[attempt.FEW_RECORDS, 0], ids=["few", "many"])
 def clicks(
     spark: Any,
     spark_server: Any,
@@ -71,7 +71,7 @@ def clicks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Clicks:
     """With the path of few records, and with that of many."""
-    monkeypatch.setattr(attempt, "FEW_ROWS", request.param)
+    monkeypatch.setattr(attempt, "FEW_RECORDS", request.param)
     settings = settings_of(spark_server, tmp_path / "home", broker)
     create_topics(KafkaConnection(broker.bootstrap), {database: 1})
     return Clicks(spark, settings, database, tmp_path / "project")
