@@ -138,7 +138,9 @@ def only_keys(
     wanted = keys_apart(delta, keys).distinct()
     if context.is_small:
         wanted = F.broadcast(wanted)
-    return state.join(wanted, F.expr(" AND ".join(keys_equal(keys))), "left_semi")
+    is_number = len(keys) == 1 and keys[0] in context.whole
+    equal = _numbers_equal(quoted(keys[0])) if is_number else keys_equal(keys)
+    return state.join(wanted, F.expr(" AND ".join(equal)), "left_semi")
 
 
 def keys_apart(rows: DataFrame, keys: Sequence[str], *others: str) -> DataFrame:
@@ -151,3 +153,13 @@ def keys_apart(rows: DataFrame, keys: Sequence[str], *others: str) -> DataFrame:
 def keys_equal(keys: Sequence[str]) -> list[str]:
     """The conditions by which keys are equal to those of `keys_apart`, nulls too."""
     return [f"{quoted(key)} <=> _key_{place}" for place, key in enumerate(keys)]
+
+
+def _numbers_equal(key: str) -> list[str]:
+    """The same for one key that is a whole number.
+
+    Of `<=>` Spark makes two keys, the number and whether it is null, and looks them up as a row. One
+    number is looked up as such: of a large state twice as many rows a second.
+    """
+    nulls = f"IF({key} IS NULL, _key_0 IS NULL, _key_0 IS NOT NULL)"
+    return [f"coalesce({key}, 0) = coalesce(_key_0, 0)", nulls]

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
@@ -169,6 +170,8 @@ class _Building:
     rows: dict[int, DataFrame] = field(default_factory=dict)
     """Of linear operators over followed tables, what was there before the interval."""
     ranges: dict[int, Ranges | None] = field(default_factory=dict)
+    whole: dict[int, frozenset[str]] = field(default_factory=dict)
+    """The columns of each operator's large state that are whole numbers."""
 
     def kept(self, operator: Operator, delta: DataFrame, result: Evaluated) -> DataFrame:
         """The delta, computed once for all who read it.
@@ -247,7 +250,7 @@ class _Building:
         rows = self.before.trace(trace.table)
         if rows is None or self.before.trace_size(trace.table) < self.context.large_state:
             return rows
-        return within(rows, self._touched(operator, place, trace.row))
+        return self._narrowed(rows, operator, place, trace.row)
 
     def _first_rows(
         self, operator: Operator, node: Window, rows: tuple[DataFrame | None, ...]
@@ -263,6 +266,16 @@ class _Building:
         if size < self.context.long_state:
             return rows
         return (first_before(node, rows[0], self._delta(ref), size),)
+
+    def _narrowed(
+        self, rows: DataFrame, operator: Operator, place: int, columns: Collection[str]
+    ) -> DataFrame:
+        """Of large state what the changes of the inputs can touch; the operator is to know what is a
+        whole number there."""
+        types = {field.name: field.dataType for field in rows.schema}
+        whole = {name for name, kind in types.items() if isinstance(kind, IntegralType)}
+        self.whole[operator.ref] = self.whole.get(operator.ref, frozenset()) | whole
+        return within(rows, types, self._touched(operator, place, columns))
 
     def _touched(self, operator: Operator, place: int, columns: Collection[str]) -> Ranges:
         inputs = tuple(map(self._ranges, operator.inputs))
@@ -299,7 +312,7 @@ class _Building:
         sizes = map(self.before.table_size, sources_below(self.operators, ref))
         if max(sizes, default=0) < self.context.large_state:
             return rows
-        return within(rows, self._touched(operator, place, columns))
+        return self._narrowed(rows, operator, place, columns)
 
     def _leaf(self, leaf: Operator) -> DataFrame:
         """What a followed table had, and what stands in the query."""
@@ -334,6 +347,8 @@ class _Building:
     def _context_of(self, operator: Operator) -> Context:
         """The interval as the operator sees it: for some, watermarks are what time is."""
         node, context = operator.node, self.context
+        if operator.ref in self.whole:
+            context = replace(context, whole=self.whole[operator.ref])
         if context.guarding is not None:
             guarding = replace(context.guarding, views=self.readers[operator.ref])
             context = replace(context, guarding=guarding)

@@ -131,11 +131,11 @@ def _class(kind: DataType) -> type[DataType]:
     return LongType if isinstance(kind, ByteType | ShortType | IntegerType) else type(kind)
 
 
-def within(state: DataFrame, ranges: Ranges) -> DataFrame:
-    """The rows of `state` that can meet the change; a column of another kind says nothing."""
+def within(state: DataFrame, types: Mapping[str, DataType], ranges: Ranges) -> DataFrame:
+    """The rows of `state` that can meet the change; a column of another kind says nothing. `types` are
+    those of its columns."""
     for name, found in ranges.items():
-        kind = state.schema[name].dataType
-        if _class(kind) is found.kind:
+        if _class(types[name]) is found.kind:
             column, value = F.col(quoted(name)), _FROM_NUMBER[found.kind]
             ends = (value(F.lit(end).cast("bigint")) for end in (found.low, found.high))
             inside = column.between(*ends)

@@ -43,6 +43,9 @@ TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
         # of the time of a write. A higher level than 1 saves a twentieth of the bytes.
         "write.parquet.compression-level": "1",
         "write.parquet.dict-size-bytes": "65536",
+        # Of files the row groups that a change can touch are read, by their least and greatest keys: of
+        # Iceberg's 128 MB a few newest keys meant all of a file.
+        "write.parquet.row-group-size-bytes": str(16 << 20),
         # Every commit writes a metadata file; a branch, an append and a tag per interval add up.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "20",
@@ -52,6 +55,11 @@ TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
 )
 """Of every table that Lockstep makes, views too. Column metrics are Iceberg's default (min and max,
 strings cut to 16 characters): look-ups skip files by them."""
+
+
+_SPLITS = {"split-size": str(32 << 20), "file-open-cost": str(1 << 20)}
+"""A quarter of Iceberg's own: the last of a few large tasks leaves all cores but one idle. As many small
+files make a task."""
 
 
 def configure_catalog(spark: SparkSession, catalog: CatalogSettings) -> None:
@@ -186,7 +194,8 @@ def read_at(
     spark: SparkSession, catalog: CatalogSettings, table: str, snapshot_id: int
 ) -> DataFrame:
     """The rows of a table at a snapshot, lazily; nobody's later commit changes what it gives."""
-    return spark.read.option("versionAsOf", snapshot_id).table(table_name(catalog, table))
+    read = spark.read.options(versionAsOf=snapshot_id, **_SPLITS)
+    return read.table(table_name(catalog, table))
 
 
 def append(

@@ -108,9 +108,11 @@ def test_state_within_a_change(spark: SparkSession) -> None:
     assert found is not None
     assert sorted(found) == ["d", "i", "n", "ts"]
     state = spark.createDataFrame(rows([1, 9, 10, 15, 20, 30, None]), COLUMNS)
+    types = {field.name: field.dataType for field in state.schema}
     # One more at either end: what a double may lose.
     kept = {
-        name: [row["n"] for row in within(state, {name: found[name]}).collect()] for name in found
+        name: [row["n"] for row in within(state, types, {name: found[name]}).collect()]
+        for name in found
     }
     assert kept == {
         "n": [9, 10, 15, 20, None],
@@ -121,8 +123,8 @@ def test_state_within_a_change(spark: SparkSession) -> None:
     ends = spark.createDataFrame([(-128, -(1 << 63)), (127, (1 << 63) - 1)], "n tinyint, i bigint")
     everything = measured(ends).ranges
     assert everything is not None
-    assert within(state, everything).count() == 7
+    assert within(state, types, everything).count() == 7
     # A number says nothing of a text, though Spark compares them.
-    assert within(state, {"s": found["n"], "x": found["n"]}).count() == 7
+    assert within(state, types, {"s": found["n"], "x": found["n"]}).count() == 7
     assert measured(change).rows == 3
     assert measured(change.limit(0)) == Measured(0, None)

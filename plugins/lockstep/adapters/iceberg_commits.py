@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 __all__ = ["LeanTransaction", "ref_changes"]
+
+# PyIceberg (0.12) says with each file that it does not know the property. What is written from here is
+# few rows, less than any row group.
+warnings.filterwarnings("ignore", r"Parquet writer option\(s\) .*row-group-size-bytes")
 
 
 class LeanTransaction(Transaction):
