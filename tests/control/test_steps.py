@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -210,6 +213,35 @@ def test_a_large_step_is_cut_in_proportion() -> None:
     divided = divide((), held, (at(10),), {"s": ({0: None, 1: None},)}, 0, limits)
     assert ranges(divided) == [[(0, 38), (10, 22)], [(38, 75), (22, 35)]]
     assert divided.behind
+
+
+@given(
+    spans=st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any),
+    rows_per_step=st.integers(1, 40),
+)
+def test_cuts_are_in_the_order_of_how_far_into_its_partition_a_record_lies(
+    spans: list[int], rows_per_step: int
+) -> None:
+    total = sum(spans)
+    limits = StepLimits(rows_per_step=rows_per_step, rows_per_interval=1_000)
+    held = {"s": topic("s", *((number, 0, span) for number, span in enumerate(spans)))}
+    looked_up = {"s": (dict.fromkeys(range(len(spans))),)}
+    divided = divide((), held, (at(10),), looked_up, 0, limits)
+    records = sorted(
+        (Fraction(2 * record + 1, 2 * span), partition)
+        for partition, span in enumerate(spans)
+        for record in range(span)
+    )
+    steps = -(-total // rows_per_step)
+    ends = [total * step // steps for step in range(steps + 1)]
+    expected = [
+        Counter(partition for _, partition in records[start:end]) for start, end in pairwise(ends)
+    ]
+    found = [
+        Counter({number: end - start for number, (start, end) in enumerate(step) if end > start})
+        for step in ranges(divided)
+    ]
+    assert found == expected
 
 
 def test_a_partition_that_enters_later_starts_at_its_first_offset() -> None:

@@ -8,9 +8,11 @@ division is recorded before anything reads it. The design, section 2.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 from lockstep.control.limits import StepLimits
 from lockstep.control.model import (
@@ -37,7 +39,6 @@ __all__ = [
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_RESOLUTION = 1 << 64
 
 _Partition = tuple[str, int]
 
@@ -257,32 +258,27 @@ def _offset_cuts(
 
 
 def _proportion(spans: Mapping[_Partition, int], rows: int) -> dict[_Partition, int]:
-    """How many of the first `rows` records, in that order, are of each partition.
+    """How many of the first `rows` records, in that order, are of each partition: the same everywhere,
+    and more with more `rows`.
 
-    Record r of n lies at (2r + 1) / 2n. The threshold below which `rows` records lie is searched in
-    steps of 1 / 2^64, in whole numbers: the result is the same everywhere, grows with `rows`, and
-    sums to it.
+    Record r of n lies at (2r + 1) / 2n. Up to a place t lie t * total records, and at most half a
+    record a partition more: where t is so small that these are not too many, all of them are taken at
+    once, and the few that are missing one by one.
     """
+    total = sum(spans.values())
+    halves = max(0, 2 * rows - len(spans))
+    taken = {p: min(span, (halves * span + total) // (2 * total)) for p, span in spans.items()}
 
-    def below(threshold: int) -> dict[_Partition, int]:
-        return {
-            partition: min(span, (2 * threshold * span + _RESOLUTION) // (2 * _RESOLUTION))
-            for partition, span in spans.items()
-        }
+    def next_of(number: int, partition: _Partition) -> tuple[Fraction, int, _Partition]:
+        return Fraction(2 * taken[partition] + 1, 2 * spans[partition]), number, partition
 
-    low, high = 0, _RESOLUTION
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sum(below(middle).values()) <= rows:
-            low = middle
-        else:
-            high = middle
-    taken, next_taken = below(low), below(high)
-    missing = rows - sum(taken.values())
-    for partition, count in next_taken.items():
-        more = min(missing, count - taken[partition])
-        taken[partition] += more
-        missing -= more
+    waiting = [next_of(number, p) for number, p in enumerate(spans) if taken[p] < spans[p]]
+    heapq.heapify(waiting)
+    for _ in range(rows - sum(taken.values())):
+        _, number, partition = heapq.heappop(waiting)
+        taken[partition] += 1
+        if taken[partition] < spans[partition]:
+            heapq.heappush(waiting, next_of(number, partition))
     return taken
 
 
