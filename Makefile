@@ -6,6 +6,8 @@ BIN := .venv/bin
 # The bootstrap of the virtual environment; the lock file holds the same version.
 UV := uv==0.13.8
 FAST := not spark and not kafka and not airflow
+# Of the tests on real servers, which these share.
+PROCESSES ?= 2
 RUNS ?= 50
 BENCH_EVENTS ?= 2000000
 
@@ -42,7 +44,8 @@ check: setup ## lint, types, layers and the fast tests, in under a minute
 	$(BIN)/pytest -m "$(FAST)" --numprocesses auto --dist worksteal
 
 test: check ## all of it: check, then the tests on real Kafka, Spark, Iceberg and Airflow
-	$(BIN)/pytest -m "not ($(FAST))" --durations=25 --durations-min=20
+	$(BIN)/pytest -m "not ($(FAST))" --numprocesses $(PROCESSES) --dist loadgroup \
+		--durations=25 --durations-min=20
 
 demo: setup ## real flights through Kafka, Airflow and Spark, with a kill; under six minutes
 	$(BIN)/python examples/demo.py

@@ -1,12 +1,13 @@
 """The real parts that tests share: one Spark Connect server and one Kafka broker for all of them.
 
 Both are started when a test first asks for them, on free ports and in a temporary folder, and ended
-with the session. Tests keep apart by names of their own: a database, topics, groups.
+with the session. Tests keep apart by names of their own: a database, topics, groups. They run in
+several processes (`make test`): those of a file in one, and all that share an Airflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from shared import common_folder, shared
 
 from lockstep.adapters.embedded import broker as embedded_broker
 from lockstep.adapters.embedded import connect, process
@@ -30,6 +32,14 @@ CATALOG = "lake"
 # No test asserts a time: what is slow on a busy machine is not wrong.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests share what it makes, and those of Airflow share one: each in one process."""
+    for item in items:
+        is_of_airflow = item.get_closest_marker("airflow") is not None
+        group = "airflow" if is_of_airflow else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,13 @@ def _spark_catalog(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
-    """One Spark Connect server for the whole session."""
-    folder = tmp_path_factory.mktemp("spark")
+    """One Spark Connect server for all processes of the session."""
+    common = common_folder(tmp_path_factory)
+    with shared(common, "spark", _start_spark, connect.STOP_SECONDS) as (server, found):
+        yield SparkServer(found["remote"], server.pid, common / "spark", found["ui"])
+
+
+def _start_spark(folder: Path) -> tuple[process.Process, dict[str, str]]:
     (folder / "warehouse").mkdir()
     prefix = f"spark.sql.catalog.{CATALOG}"
     port, ui_port = free_ports(2)
@@ -89,11 +104,17 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServ
     )
     log = folder / "connect.log"
     server = connect.start(folder, jar_paths("spark"), options, log)
+    _wait(server, lambda: connect.wait_ready(server, options.port, log), connect.STOP_SECONDS)
+    return server, {"remote": options.remote, "ui": f"http://{HOST}:{ui_port}"}
+
+
+def _wait(server: process.Process, ready: Callable[[], None], seconds: float) -> None:
+    """A server that does not become ready is not left behind."""
     try:
-        connect.wait_ready(server, options.port, log)
-        yield SparkServer(options.remote, server.pid, folder, f"http://{HOST}:{ui_port}")
-    finally:
-        process.stop(server, connect.STOP_SECONDS)
+        ready()
+    except BaseException:
+        process.stop(server, seconds)
+        raise
 
 
 @pytest.fixture(scope="session")
@@ -116,16 +137,22 @@ class Broker:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One KRaft broker for the whole session."""
-    folder = tmp_path_factory.mktemp("broker")
+    """One KRaft broker for all processes of the session."""
+    common, seconds = common_folder(tmp_path_factory), embedded_broker.STOP_SECONDS
+    with shared(common, "broker", _start_broker, seconds) as (running, found):
+        yield Broker(found["bootstrap"], running.pid)
+
+
+def _start_broker(folder: Path) -> tuple[process.Process, dict[str, str]]:
     port, controller_port = free_ports(2)
     log = folder / "broker.log"
     running = embedded_broker.start(folder, jar_paths("broker"), port, controller_port, log)
-    try:
-        embedded_broker.wait_ready(running, port, log)
-        yield Broker(f"{HOST}:{port}", running.pid)
-    finally:
-        process.stop(running, embedded_broker.STOP_SECONDS)
+    _wait(
+        running,
+        lambda: embedded_broker.wait_ready(running, port, log),
+        embedded_broker.STOP_SECONDS,
+    )
+    return running, {"bootstrap": f"{HOST}:{port}"}
 
 
 @pytest.fixture
