@@ -9,6 +9,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
+from lockstep.lake.remembering import unchanging
+
 __all__ = ["LeanTransaction", "ref_changes"]
 
 # PyIceberg (0.12) says with each file that it does not know the property. What is written from here is
@@ -26,6 +28,7 @@ class LeanTransaction(Transaction):
 
     def __init__(self, table: Table, autocommit: bool = False) -> None:
         super().__init__(table, autocommit)
+        table.metadata = unchanging(table.metadata)
         self._known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property

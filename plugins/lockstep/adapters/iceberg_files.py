@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
@@ -24,6 +23,7 @@ from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.ids import is_trace
+from lockstep.lake.opening import OpenCatalog
 
 __all__ = ["IcebergFiles", "append_to", "files_at", "replace_on"]
 
@@ -32,13 +32,10 @@ class IcebergFiles:
     """Data files of the tables of one catalog and database, of tables without delete files only."""
 
     def __init__(self, catalog: CatalogSettings) -> None:
-        self._settings = catalog
-        self._catalog: Catalog | None = None
+        self._catalog, self._database = OpenCatalog(catalog), catalog.database
 
     def _load(self, table: str) -> Table:
-        if self._catalog is None:
-            self._catalog = load_catalog(self._settings.name, **self._settings.pyiceberg)
-        return self._catalog.load_table((self._settings.database, table))
+        return self._catalog.load(self._database, table)
 
     def data_files(self, table: str, snapshot_id: int) -> tuple[DataFileInfo, ...]:
         """The data files at a snapshot, sorted by path."""

@@ -114,8 +114,9 @@ def _behind(bounds: SourceBounds, position: SourceSlice | None) -> int:
 def _errors(project: Project, state: PipelineState, settings: Settings) -> Mapping[str, int]:
     """By source: rows of its error table in the newest version, from the snapshot's own summary. And
     the rows that have failed, less those that went again."""
-    from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
+
+    from lockstep.lake.opening import OpenCatalog
 
     wanted = catalog_settings(project.catalog, project.database, project.configuration, settings)
     table_of = {source.name: errors_table(source.name) for source in project.sources}
@@ -125,10 +126,10 @@ def _errors(project: Project, state: PipelineState, settings: Settings) -> Mappi
     found = {name: table for name, table in table_of.items() if table in snapshots}
     if not found:
         return counts
-    catalog = load_catalog(wanted.name, **wanted.pyiceberg)
+    catalog = OpenCatalog(wanted)
     for name, error_table in found.items():
         try:
-            table = catalog.load_table((wanted.database, error_table))
+            table = catalog.load(wanted.database, error_table)
         except NoSuchTableError as error:
             raise LockstepError(
                 f"the table {error_table} is in version {state.version.number}, but not "

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import Refused, Unreachable
+from lockstep.lake.remembering import RememberingCatalog
 
 __all__ = ["OpenCatalog"]
 
@@ -34,9 +35,7 @@ class OpenCatalog:
         with self._lock:
             if self._catalog is None:
                 try:
-                    self._catalog = load_catalog(
-                        self._settings.name, **dict(self._settings.pyiceberg)
-                    )
+                    self._catalog = _connected(self._settings)
                 except (RESTError, SQLAlchemyError, OSError) as error:
                     raise self._unreachable(error) from error
             return self._catalog
@@ -79,6 +78,13 @@ class OpenCatalog:
             found=f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}",
             next_step="see that it runs (`lockstep status`), or correct the lockstep.catalog.* keys",
         )
+
+
+def _connected(settings: CatalogSettings) -> Catalog:
+    properties = dict(settings.pyiceberg)
+    if properties.get("type") == "sql":
+        return RememberingCatalog(settings.name, **properties)
+    return load_catalog(settings.name, **properties)
 
 
 def _without_password(properties: Mapping[str, str]) -> str:

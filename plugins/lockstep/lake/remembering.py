@@ -1,0 +1,147 @@
+"""A SQL catalog whose metadata files are read once, and copied never.
+
+Law: a metadata file never changes, and the next one has another name; so what has been read of it, or
+was written to it from here, is what it says. Which file is a table's newest is asked each time.
+
+PyIceberg (0.12) reads the file with each look at a table, a commit reads it again, and copies all that
+it says twice. Each snapshot of the table's history is in there: with sixty of them that was half of
+what a small interval computes in Python.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import (
+    TableMetadata,
+    TableMetadataV1,
+    TableMetadataV2,
+    TableMetadataV3,
+)
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+__all__ = ["RememberingCatalog", "unchanging"]
+
+TABLES = 200
+"""As many tables' newest metadata a process keeps: some kilobytes a snapshot."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _model_copy(
+    self: _Model,
+    *,
+    update: Mapping[str, Any] | None = None,
+    deep: bool = False,  # noqa: ARG001 (what is shared never changes)
+) -> _Model:
+    """Another one that shares all but what is updated, even where a deep copy is asked for: PyIceberg
+    changes metadata by such updates alone."""
+    return BaseModel.model_copy(self, update=update)
+
+
+class _Unchanging1(TableMetadataV1):
+    model_copy = _model_copy
+
+
+class _Unchanging2(TableMetadataV2):
+    model_copy = _model_copy
+
+
+class _Unchanging3(TableMetadataV3):
+    model_copy = _model_copy
+
+
+_UNCHANGING: Mapping[type[BaseModel], type[Any]] = {
+    TableMetadataV1: _Unchanging1,
+    TableMetadataV2: _Unchanging2,
+    TableMetadataV3: _Unchanging3,
+}
+
+
+def unchanging(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata, whose copies share what they have in common."""
+    kind = _UNCHANGING.get(type(metadata))
+    if kind is None:
+        return metadata
+    found: TableMetadata = kind.model_construct(metadata.model_fields_set, **metadata.__dict__)
+    return found
+
+
+class _Remembered:
+    """Of each table the newest metadata that is known, by the name of its file."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tables: OrderedDict[str, tuple[str, TableMetadata]] = OrderedDict()
+
+    def find(self, location: str) -> TableMetadata | None:
+        with self._lock:
+            known, metadata = self._tables.get(_folder(location), ("", None))
+            return metadata if known == location else None
+
+    def keep(self, location: str, metadata: TableMetadata) -> None:
+        folder = _folder(location)
+        with self._lock:
+            self._tables[folder] = location, metadata
+            self._tables.move_to_end(folder)
+            if len(self._tables) > TABLES:
+                self._tables.popitem(last=False)
+
+
+def _folder(location: str) -> str:
+    return location.rpartition("/")[0]
+
+
+_REMEMBERED = _Remembered()
+"""Of the whole process: catalogs are opened by each who needs one."""
+
+
+class RememberingCatalog(SqlCatalog):
+    """`SqlCatalog`, and what metadata files said. May be used from several threads."""
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Raises NoSuchTableError."""
+        location = self._location(identifier)
+        known = _REMEMBERED.find(location) if location else None
+        if location and known is not None:
+            io = load_file_io({**self.properties, **known.properties}, location)
+            return Table(Catalog.identifier_to_tuple(identifier), known, location, io, self)
+        table = super().load_table(identifier)
+        table.metadata = unchanging(table.metadata)
+        _REMEMBERED.keep(table.metadata_location, table.metadata)
+        return table
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Raises CommitFailedException, NoSuchTableError."""
+        response = super().commit_table(table, requirements, updates)
+        _REMEMBERED.keep(response.metadata_location, unchanging(response.metadata))
+        return response
+
+    def _location(self, identifier: str | Identifier) -> str | None:
+        """The table's newest metadata file; None where there is no such table."""
+        row = {
+            IcebergTables.catalog_name: self.name,
+            IcebergTables.table_namespace: Catalog.namespace_to_string(
+                Catalog.namespace_from(identifier)
+            ),
+            IcebergTables.table_name: Catalog.table_name_from(identifier),
+        }
+        wanted = select(IcebergTables.metadata_location)
+        with Session(self.engine) as session:
+            return session.scalar(wanted.where(*(key == value for key, value in row.items())))
