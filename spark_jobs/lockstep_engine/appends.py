@@ -12,10 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from lockstep.control.job import IntervalJob, TableWrite
 from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
-from lockstep.ids import write_id
+from lockstep.ids import is_trace, write_id
 from lockstep.threads import in_parallel
 from lockstep_engine.stopwatch import Stopwatch
-from lockstep_engine.tables import append, ensure_table, overwrite
+from lockstep_engine.tables import (
+    TABLE_PROPERTIES,
+    TRACE_PROPERTIES,
+    append,
+    ensure_table,
+    overwrite,
+)
 from lockstep_engine.told import few_rows
 
 __all__ = [
@@ -106,7 +112,8 @@ def write_appends(
         frame = frame_of.get(table)
         if frame is None:
             frame = spark.createDataFrame([], STEP_LOG_COLUMNS[table])
-        ensure_table(spark, job.catalog, table, frame)
+        properties = TRACE_PROPERTIES if is_trace(table) else TABLE_PROPERTIES
+        ensure_table(spark, job.catalog, table, frame, properties)
 
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)

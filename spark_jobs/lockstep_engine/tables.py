@@ -23,6 +23,7 @@ from lockstep_engine.failures import first_line
 
 __all__ = [
     "TABLE_PROPERTIES",
+    "TRACE_PROPERTIES",
     "add_columns",
     "append",
     "columns_there",
@@ -55,6 +56,17 @@ TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
 )
 """Of every table that Lockstep makes, views too. Column metrics are Iceberg's default (min and max,
 strings cut to 16 characters): look-ups skip files by them."""
+
+TRACE_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        **TABLE_PROPERTIES,
+        # Each append adds a manifest, each interval reads all of them. Of tables of changes those of a
+        # few steps are read, which stay apart.
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "8",
+    }
+)
+"""Of traces."""
 
 
 _SPLITS = {"split-size": str(32 << 20), "file-open-cost": str(1 << 20)}

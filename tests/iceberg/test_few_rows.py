@@ -9,7 +9,7 @@ import pytest
 from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
 
 from lockstep_engine.appends import FEW_ROWS, append_few
-from lockstep_engine.tables import append, ensure_table
+from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
 
 pytestmark = pytest.mark.spark
 
@@ -65,6 +65,27 @@ def test_what_it_would_write_otherwise_it_leaves_to_spark(session: Any, lake: La
         branch = made(session, lake, f"t{number}", frame)
         assert not append_few(lake.state, f"t{number}", branch, frame, SUMMARY)
         assert lake.state.appended(f"t{number}", branch, None) == ()
+
+
+def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -> None:
+    frame = session.range(1)
+    ensure_table(session, lake.settings, "t", frame, TRACE_PROPERTIES)
+    lake.state.open_branch("t", "attempt_a", None)
+    heads = []
+    for number in range(30):
+        rows = session.range(number, number + 1)
+        if number % 7 == 6:
+            append(lake.settings, "t", "attempt_a", rows, {"lockstep.write": str(number)})
+        else:
+            assert append_few(lake.state, "t", "attempt_a", rows, {"lockstep.write": str(number)})
+        heads.append(lake.state.head("t", "attempt_a"))
+    table = lake.table("t")
+    for number, head in enumerate(heads):
+        found = table.snapshot_by_id(head)
+        assert found is not None
+        assert len(found.manifests(table.io)) <= 8
+        assert lake.rows("t", head) == Counter((one,) for one in range(number + 1))
+    assert lake.state.appended("t", "attempt_a", None) == tuple(map(str, range(30)))
 
 
 def test_no_rows_are_a_snapshot_too(session: Any, lake: Lake) -> None:
