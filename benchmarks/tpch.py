@@ -8,8 +8,9 @@ TPC-H's own refresh functions do: the tables keep their size. Queries that read 
 get the same change of `partsupp`, by its parts. Each query is a pipeline of its own: its first interval
 reads everything, and then each round is a change, the interval that follows it (plan, run and publish),
 and Spark's own `INSERT OVERWRITE` of the query's text, on the same server, in turn. The two tables are
-compared row by row after each round. What counts is the best round of each. Between queries small files
-and delete files are merged, as whoever owns such tables does.
+compared row by row after each round. The first rounds do not count, as the JVM compiles in them what
+both run; of the others the best of each does. Between queries small files and delete files are merged,
+as whoever owns such tables does.
 
 Results are saved after each query, into those that the file has: scales and queries can be measured in
 parts.
@@ -162,7 +163,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def measure(
-    lake: Lake, number: int, rounds: int, settings: Settings, folder: Path
+    lake: Lake, number: int, warm_ups: int, rounds: int, settings: Settings, folder: Path
 ) -> dict[str, Any]:
     """One query: first interval, then rounds of a change, its interval and the full recompute."""
     name = f"q{number}"
@@ -175,7 +176,7 @@ def measure(
     frame = lake.spark.sql(_over_tables(text))
     frame.limit(0).writeTo(full).using("iceberg").createOrReplace()
     found: list[dict[str, float]] = []
-    for _ in range(rounds):
+    for _ in range(warm_ups + rounds):
         lake.change(changed_tables(text))
         committed, stages = advance(name, settings, lambda _: None)
         seconds = timed(
@@ -187,6 +188,8 @@ def measure(
             f"{name}: interval {sum(stages.values()):.2f} s ({_parts(stages)}), full {seconds:.2f} s, "
             f"{'equal' if equal else 'WRONG'}"
         )
+    equal = all(one["equal"] for one in found)
+    found = found[warm_ups:]
     best = min(found, key=lambda one: sum(one[stage] for stage in ("plan", "run", "publish")))
     incremental = sum(best[stage] for stage in ("plan", "run", "publish"))
     full_seconds = min(one["full"] for one in found)
@@ -197,7 +200,7 @@ def measure(
         "first_interval_seconds": round(sum(parts.values()), 3),
         "stages": {stage: round(best[stage], 3) for stage in ("plan", "run", "publish")},
         "inside_run": {part: round(value, 3) for part, value in best["inside"].items()},
-        "equal": all(one["equal"] for one in found),
+        "equal": equal,
     }
 
 
@@ -223,7 +226,7 @@ def _equal(spark: SparkSession, one: str, other: str) -> bool:
     return a.exceptAll(b).isEmpty() and b.exceptAll(a).isEmpty()
 
 
-def run(scale: float, numbers: Sequence[int], rounds: int, save: Save) -> None:
+def run(scale: float, numbers: Sequence[int], warm_ups: int, rounds: int, save: Save) -> None:
     """One scale, query by query."""
     with workplace(Settings.load(), say) as (settings, work):
         spark = SparkSession.builder.remote(settings.spark_remote).create()
@@ -235,7 +238,7 @@ def run(scale: float, numbers: Sequence[int], rounds: int, save: Save) -> None:
         say(f"scale {scale:g}: {lake.rows['lineitem']:,} lines")
         projects = work / f"sf{scale:g}-projects"
         for number in numbers:
-            save(number, measure(lake, number, rounds, settings, projects))
+            save(number, measure(lake, number, warm_ups, rounds, settings, projects))
             lake.tidy()
         spark.stop()
 
@@ -254,12 +257,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scales", default="1,5")
     parser.add_argument("--queries", default=",".join(map(str, QUERIES)))
+    parser.add_argument("--warm-ups", type=int, default=3, help="rounds that do not count")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", type=Path, default=Path(__file__).with_name("tpch.json"))
     options = parser.parse_args()
     numbers = [int(one) for one in options.queries.split(",")]
     for scale in (float(one) for one in options.scales.split(",")):
-        run(scale, numbers, options.rounds, _saving(options.save, f"sf{scale:g}"))
+        save = _saving(options.save, f"sf{scale:g}")
+        run(scale, numbers, options.warm_ups, options.rounds, save)
     print(tpch_report.table(tpch_report.load(options.save)))
 
 

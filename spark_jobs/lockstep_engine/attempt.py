@@ -78,7 +78,8 @@ class Attempt:
                 deltas = {name: one.delta for name, one in decoded.items()}
                 deltas.update({name: one.delta for name, one in followed.items()})
                 deltas.update(self.known)
-                measures = Measures(deltas)
+                known = {name: one.measured for name, one in followed.items() if one.measured}
+                measures = Measures(deltas, known)
                 context = self._netted(context, followed, measures)
                 silent, before = self._silent(deltas), self._before(catalog)
                 circuit = self.circuit

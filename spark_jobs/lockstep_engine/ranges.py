@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -48,6 +50,7 @@ __all__ = [
     "Ranges",
     "delta_ranges",
     "measured",
+    "measured_rows",
     "state_ranges",
     "within",
 ]
@@ -91,11 +94,14 @@ class Measured:
 
 
 class Measures:
-    """The deltas of sources, each measured by a job of its own when it is first asked for."""
+    """The deltas of sources, each measured by a job of its own when it is first asked for, unless it is
+    `known`."""
 
-    def __init__(self, deltas: Mapping[str, DataFrame]) -> None:
+    def __init__(
+        self, deltas: Mapping[str, DataFrame], known: Mapping[str, Measured] | None = None
+    ) -> None:
         self._deltas = deltas
-        self._known: dict[str, Measured] = {}
+        self._known = dict(known or {})
 
     def of(self, source: str) -> Measured:
         """May be asked for different sources in several threads."""
@@ -116,6 +122,28 @@ def measured(delta: DataFrame) -> Measured:
         name: _range(_class(types[name]), low, high) for name, low, high in pairs if low is not None
     }
     return Measured(found[0], ranges if found[0] else None)
+
+
+def measured_rows(rows: pa.Table) -> Measured:
+    """The same of rows that this process has, which are of Spark's types as Arrow has them."""
+    ranges = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        kind = _class_in_arrow(column.type)
+        if kind is not None:
+            whole = column.cast(pa.int32()) if kind is DateType else column
+            ends = pc.min_max(whole.cast(pa.int64())).as_py()
+            if ends["min"] is not None:
+                ranges[name] = _range(kind, ends["min"], ends["max"])
+    return Measured(rows.num_rows, ranges if rows.num_rows else None)
+
+
+def _class_in_arrow(kind: pa.DataType) -> type[DataType] | None:
+    if pa.types.is_integer(kind):
+        return LongType
+    if pa.types.is_date32(kind):
+        return DateType
+    # One without a zone is another type to Spark, too, and microseconds are its unit.
+    return TimestampType if kind == pa.timestamp("us", "UTC") else None
 
 
 def _range(kind: type[DataType], low: int, high: int) -> Range:

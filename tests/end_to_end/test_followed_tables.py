@@ -20,6 +20,7 @@ from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
 from lockstep.sql.circuit import SMALL_RECORDS
 from lockstep_engine import attempt
+from lockstep_engine.sources import file_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import (
@@ -106,14 +107,17 @@ IN_ONE_INTERVAL = (
 )
 
 
+@pytest.mark.parametrize("by_tasks", [False, True], ids=["read_here", "read_by_tasks"])
 @pytest.mark.parametrize(
     "properties",
     [COPY_ON_WRITE, MERGE_ON_READ, DELETION_VECTORS],
     ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
 )
 def test_a_view_follows_whatever_happens_to_its_tables(
-    shop: Shop, properties: dict[str, str]
+    shop: Shop, properties: dict[str, str], by_tasks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if by_tasks:
+        monkeypatch.setattr(file_rows, "FEW_ROWS", -1)
     two_tables(shop, properties)
     for statements in IN_ONE_INTERVAL:
         for statement in statements:
@@ -293,18 +297,24 @@ VALUES = (
 
 
 @pytest.mark.parametrize(
-    ("properties", "full_read"),
+    ("properties", "full_read", "few"),
     [
-        (COPY_ON_WRITE, False),
-        (DELETION_VECTORS, False),
-        ({**COPY_ON_WRITE, "write.format.default": "orc"}, False),
-        ({**COPY_ON_WRITE, "write.format.default": "avro"}, True),
+        (COPY_ON_WRITE, False, 1000),
+        (DELETION_VECTORS, False, 1000),
+        (DELETION_VECTORS, False, -1),
+        ({**COPY_ON_WRITE, "write.format.default": "orc"}, False, 1000),
+        ({**COPY_ON_WRITE, "write.format.default": "avro"}, True, 1000),
     ],
-    ids=["parquet", "vectors", "orc", "avro"],
+    ids=["parquet", "vectors", "vectors_by_tasks", "orc", "avro"],
 )
 def test_every_type_goes_through_unchanged(
-    shop: Shop, properties: dict[str, str], full_read: bool
+    shop: Shop,
+    properties: dict[str, str],
+    full_read: bool,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(file_rows, "FEW_ROWS", few)
     # A view may not hold maps.
     columns = "b, i, l, f, d, m, t, s, n, x, y, a, r, array_sort(map_entries(p)) AS p"
     queries = {"copy": f"SELECT {columns} FROM @orders"}

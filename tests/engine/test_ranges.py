@@ -30,6 +30,7 @@ from lockstep_engine.ranges import (
     Ranges,
     delta_ranges,
     measured,
+    measured_rows,
     state_ranges,
     within,
 )
@@ -128,3 +129,5 @@ def test_state_within_a_change(spark: SparkSession) -> None:
     assert within(state, types, {"s": found["n"], "x": found["n"]}).count() == 7
     assert measured(change).rows == 3
     assert measured(change.limit(0)) == Measured(0, None)
+    for frame in (change, ends, change.limit(0), spark.createDataFrame(rows([None]), COLUMNS)):
+        assert measured_rows(frame.toArrow()) == measured(frame)

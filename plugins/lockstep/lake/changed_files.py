@@ -93,8 +93,12 @@ def _changes(
         if after is None:
             yield FileChange(-1, task.file, before)
         elif before != after:
-            yield FileChange(-1, task.file, before, unless=after)
-            yield FileChange(1, task.file, after, unless=before)
+            gone = FileChange(-1, task.file, before, unless=after)
+            back = FileChange(1, task.file, after, unless=before)
+            # Where one has all that the other deletes, the other way there is nothing to be found.
+            yield from (
+                one for one in (gone, back) if not set(one.unless or ()) <= set(one.deleted)
+            )
     for path, task in sorted(new.items()):
         if path not in old:
             yield FileChange(1, task.file, _deletes(task))

@@ -1,13 +1,15 @@
-"""Rows of single data files of an Iceberg table, read by Spark's tasks through PyIceberg.
+"""Rows of single data files of an Iceberg table, read through PyIceberg, by Spark's tasks or here.
 
 Spark itself reads tables, not files: asked for the rows of one file it reads all of them. Here a task
-is given a file, and the positions in it that count.
+is given a file, and the positions in it that count. Few rows of small files are read by this process: a
+task would take longer to begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +28,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lockstep.lake.changed_files import FileChange
 from lockstep.sql.circuit import SourceTable
+from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 
-__all__ = ["StepChange", "read_changes"]
+__all__ = ["ChangedRows", "StepChange", "read_changes"]
 
 BYTES_PER_TASK = 64 << 20
+FEW_ROWS = 100_000
+FEW_BYTES = 4 * BYTES_PER_TASK
+"""Up to so many rows of files of so many bytes are read by this process."""
 
 _Positions = npt.NDArray[np.int64]
 
@@ -41,6 +47,15 @@ class StepChange:
 
     step: int
     change: FileChange
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """`frame`: the wanted columns, `_weight`, `_step`, not netted. `known` are the same rows, where this
+    process has read them, and netted they are hardly fewer: no file stands in another's place."""
+
+    frame: DataFrame
+    known: pa.Table | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,17 @@ class _ReadFiles:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._rows(files, self.changes[number])
+
+    def few(self) -> pa.Table | None:
+        """All rows, read by this process, if they are few, and little has to be read for them."""
+        rows = sum(_rows_expected(one.change) for one in self.changes)
+        size = sum(one.change.file.file_size_in_bytes for one in self.changes)
+        if rows > FEW_ROWS or size > FEW_BYTES:
+            return None
+        files = load_file_io(self.properties)
+        read = in_parallel(lambda one: list(self._rows(files, one)), self.changes)
+        found = pa.Table.from_batches(chain.from_iterable(read), schema=self.shape)
+        return found if found.num_rows <= FEW_ROWS else None
 
     def _rows(self, files: FileIO, wanted: StepChange) -> Iterator[pa.RecordBatch]:
         change = wanted.change
@@ -89,6 +115,14 @@ class _ReadFiles:
             yield pa.RecordBatch.from_arrays([*columns, *numbers], schema=self.shape)
 
 
+def _rows_expected(change: FileChange) -> int:
+    """How many rows a change has, if no rows of its file came back."""
+    if change.unless is None:
+        return int(change.file.record_count)
+    taken, before = (sum(f.record_count for f in d) for d in (change.unless, change.deleted))
+    return max(0, taken - before)
+
+
 def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> _Positions:
     """The positions in the file at `path` that the delete files name, in order, each once."""
     found = [_read_delete_file(files, delete, path) for delete in deletes]
@@ -117,8 +151,8 @@ def read_changes(
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
     least_tasks: int,
-) -> DataFrame:
-    """The rows of the changes, lazily: `columns`, `_weight`, `_step`; not netted.
+) -> ChangedRows:
+    """The rows of the changes.
 
     `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
     own; small ones share them, but for `least_tasks`.
@@ -140,7 +174,11 @@ def read_changes(
         tuple(changes),
         to_arrow_schema(schema),
     )
+    rows = read.few()
+    if rows is not None:
+        replaced = any(one.change.weight < 0 and one.change.unless is None for one in changes)
+        return ChangedRows(spark.createDataFrame(rows, schema), None if replaced else rows)
     size = sum(change.change.file.file_size_in_bytes for change in changes)
     tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
     numbers = spark.range(0, len(changes), 1, tasks)
-    return numbers.mapInArrow(read, schema)
+    return ChangedRows(numbers.mapInArrow(read, schema), None)

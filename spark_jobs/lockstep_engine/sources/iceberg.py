@@ -21,9 +21,11 @@ from lockstep.lake.changed_files import appended_files, changed_files, is_readab
 from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
+from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
-from lockstep_engine.sources.file_rows import StepChange, read_changes
+from lockstep_engine.ranges import Measured, measured_rows
+from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes
 
 __all__ = ["Followed", "read_before", "read_table", "records_before"]
 
@@ -36,13 +38,15 @@ class Followed:
     persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done, as it is
     where the change is small or has been netted.
     `is_netted`: rows that were taken away or rewritten stand in it by their net weight, so that it may
-    hold far fewer rows than `records`, the upper bound that is recorded.
+    hold far fewer rows than `records`, the upper bound that is recorded. `measured`: of all rows before
+    they were netted, where this process has read them and they are hardly more.
     """
 
     delta: DataFrame
     records: int
     is_netted: bool = False
     kept: tuple[DataFrame, ...] = field(default=())
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class _Reader:
         of_file = F.expr("_file = _lockstep_file")
         return self.shown(rows.select("*", "_file").join(F.broadcast(steps), of_file), 1, STEP)
 
-    def differences(self, steps: Sequence[_Step]) -> Iterator[DataFrame]:
+    def differences(self, steps: Sequence[_Step]) -> Iterator[ChangedRows]:
         """What these steps add and take away, not netted."""
         changes: list[StepChange] = []
         by_files = is_readable(self.table, self.columns)
@@ -117,8 +121,9 @@ class _Reader:
                     f"source {self.source.name}: snapshots {step.slice.start} and {step.slice.end} have "
                     "files or columns that only a full read can compare; all rows of both are read"
                 )
-                yield from self.all_rows(step.slice.start, -1, step.number)
-                yield from self.all_rows(step.slice.end, 1, step.number)
+                for end, weight in zip(ends, (-1, 1), strict=True):
+                    for rows in self.all_rows(end, weight, step.number):
+                        yield ChangedRows(rows, None)
             else:
                 changes += [StepChange(step.number, change) for change in found]
         if changes:
@@ -164,7 +169,7 @@ def read_table(
     ]
     differences = list(reader.differences(_of(steps, Reading.DIFFERENCE)))
     if differences:
-        parts.append(consolidate(union(differences), reader.columns))
+        parts.append(consolidate(union([one.frame for one in differences]), reader.columns))
     if not parts:
         return Followed(_nothing(spark, source, columns), 0)
     delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP)))
@@ -172,6 +177,10 @@ def read_table(
     if not differences and not context.is_small:
         # Each operator reads from the table what it wants of it, sooner than all of it would be kept.
         return Followed(delta, records)
+    known = differences[0].known if len(differences) == len(parts) == 1 else None
+    if known is not None:
+        delta = computed(delta, at_once=False)
+        return Followed(delta, records, is_netted=True, measured=measured_rows(known))
     delta = delta.persist()
     return Followed(delta, records, bool(differences), (delta,))
 
