@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 
 from lockstep.sql.reading.intervals import interval_microseconds
-from lockstep.sql.reading.syntax import without_parentheses
+from lockstep.sql.reading.trees import without_parentheses
 
 __all__ = ["unfold_windows"]
 

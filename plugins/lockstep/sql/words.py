@@ -11,7 +11,8 @@ from sqlglot import exp
 from lockstep.errors import Position
 from lockstep.sql.queries.functions import contains_aggregate, is_generator, refuse
 from lockstep.sql.queries.select_list import own_name
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import identifier_parts
 
 __all__ = ["Item", "read_item"]
 

@@ -17,7 +17,8 @@ from sqlglot import exp
 from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.reading.clocks import bounds_of, clock_text, has_months
 from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
-from lockstep.sql.reading.syntax import SourceText, without_parentheses
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import without_parentheses
 
 __all__ = [
     "all_of",

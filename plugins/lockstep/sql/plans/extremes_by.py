@@ -47,7 +47,7 @@ def extremes_by(node: Aggregate, has_order: Callable[[Node, Expression], bool]) 
     pairs = tuple(Output(names[call], _struct(*found[call])) for call in found)
     below = tidy(Project(node.input, (*as_they_are(node.input.columns), *pairs)))
     calls = tuple(
-        AggregateCall(call.name, _FUNCTIONS[_name(call)], names[call.name])
+        AggregateCall(call.name, _FUNCTIONS[call.called], names[call.name])
         if call.name in found
         else call
         for call in node.aggregates
@@ -64,14 +64,10 @@ def _struct(value: Expression, by: Expression) -> Expression:
     return from_text(f"CASE WHEN {by.text} IS NOT NULL THEN {text} END")
 
 
-def _name(call: AggregateCall) -> str:
-    return call.text.partition("(")[0].lower()
-
-
 def _pair(call: AggregateCall) -> tuple[Expression, Expression] | None:
     """The arguments of a call of max_by or min_by."""
     assert call.expression is not None, "of a collected call"
-    if _name(call) not in _FUNCTIONS:
+    if call.called not in _FUNCTIONS:
         return None
     source, node = parsed(call.expression)
     if not isinstance(node, exp.Anonymous) or len(node.expressions) != 2:

@@ -24,7 +24,8 @@ from sqlglot.tokens import TokenType
 
 from lockstep.sql.plans.expressions import from_text, parsed
 from lockstep.sql.plans.terms import Expression, text_literal
-from lockstep.sql.reading.syntax import SourceText, children, span_of
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import children, span_of
 
 __all__ = ["Guard", "guard"]
 

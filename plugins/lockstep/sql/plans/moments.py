@@ -122,7 +122,7 @@ class _Formula:
 def _formula(call: AggregateCall) -> _Formula | None:
     """What a call means, None for one of another function."""
     assert call.expression is not None, "of a collected call"
-    name = call.text.partition("(")[0].lower()
+    name = call.called
     text = _FORMULAS.get(name)
     if text is None:
         return None

@@ -125,6 +125,11 @@ class AggregateCall:
             return self.expression.text
         return f"{self.function.value}({self.argument or '*'})"
 
+    @property
+    def called(self) -> str:
+        """The name, in lower case, of the function as Spark SQL calls it."""
+        return self.text.partition("(")[0].lower()
+
 
 _RANKS = {"row_number()", "rank()", "dense_rank()"}
 

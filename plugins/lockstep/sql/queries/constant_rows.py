@@ -11,7 +11,8 @@ from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.nodes import Expression, Generate, Values
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Lowered, Scope
-from lockstep.sql.reading.syntax import SourceText, without_parentheses
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import without_parentheses
 
 __all__ = ["ONE_ROW", "range_rows", "values_rows"]
 

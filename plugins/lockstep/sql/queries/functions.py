@@ -10,7 +10,8 @@ from sqlglot import exp
 from lockstep.errors import NotSupported
 from lockstep.sql.plans.nodes import AggregateFunction
 from lockstep.sql.reading.clocks import bounds_of, clock_text, clocks_in, has_months
-from lockstep.sql.reading.syntax import SourceText, children, without_parentheses
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import children, function_name, without_parentheses
 
 __all__ = [
     "AGGREGATES",
@@ -20,7 +21,6 @@ __all__ = [
     "bare_call",
     "check_supported",
     "contains_aggregate",
-    "function_name",
     "is_admitted",
     "is_aggregate",
     "is_generator",
@@ -106,14 +106,6 @@ GENERATORS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("inline", "inline_outer", "stack", "json_tuple"), ()),
 }
 """Functions that make rows, with the names of their columns; () where the arguments decide."""
-
-
-def function_name(node: Any) -> str:
-    """The lower-case name of a function call, '' for anything else."""
-    if not isinstance(node, exp.Anonymous):
-        return ""
-    name = node.this
-    return (name.name if isinstance(name, exp.Identifier) else str(name)).lower()
 
 
 def is_window(node: Any) -> bool:

@@ -32,14 +32,14 @@ from lockstep.sql.queries.functions import (
     COLLECTED,
     bare_call,
     contains_aggregate,
-    function_name,
     is_aggregate,
     refuse,
 )
 from lockstep.sql.queries.lowering import ExpressionLowering, column_error, with_fields
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
 from lockstep.sql.queries.windows import sort_keys
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import function_name, identifier_parts
 
 __all__ = ["Grouping"]
 

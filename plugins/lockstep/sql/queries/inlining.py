@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from lockstep.sql.reading.syntax import copy_with_words
+from lockstep.sql.reading.trees import copy_with_words
 
 __all__ = ["inline"]
 

@@ -20,7 +20,8 @@ from lockstep.sql.queries.functions import (
 )
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
 from lockstep.sql.reading.clocks import clock_text
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import identifier_parts
 
 __all__ = ["ExpressionLowering", "column_error", "quoted"]
 

@@ -22,7 +22,8 @@ from lockstep.sql.queries.functions import is_aggregate
 from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Lowered, Scope
-from lockstep.sql.reading.syntax import SourceText, copy_with_words
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import copy_with_words
 
 __all__ = ["pivoted"]
 

@@ -22,7 +22,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
-from lockstep.sql.queries.functions import admit_clocks, function_name, is_generator, refuse
+from lockstep.sql.queries.functions import admit_clocks, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.pivots import pivoted
 from lockstep.sql.queries.scope import (
@@ -42,7 +42,8 @@ from lockstep.sql.queries.subqueries import (
     subqueries_of,
 )
 from lockstep.sql.queries.using import column_pairs, join_on, join_using, merged_columns
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import function_name, identifier_parts
 
 __all__ = ["ONE_ROW", "Relations", "rename_columns"]
 

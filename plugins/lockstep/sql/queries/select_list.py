@@ -10,15 +10,10 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import closest
-from lockstep.sql.queries.functions import (
-    contains_aggregate,
-    function_name,
-    is_session,
-    is_window,
-    refuse,
-)
+from lockstep.sql.queries.functions import contains_aggregate, is_session, is_window, refuse
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
-from lockstep.sql.reading.syntax import SourceText, copy_with_words, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import copy_with_words, function_name, identifier_parts
 
 __all__ = ["Item", "group_keys", "list_items", "listed", "own_name", "sort_nodes"]
 

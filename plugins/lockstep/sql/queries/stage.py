@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.nodes import Expression, Generate, Node, SortKey
-from lockstep.sql.queries.functions import GENERATORS, function_name, is_generator
+from lockstep.sql.queries.functions import GENERATORS, is_generator
 from lockstep.sql.queries.select_list import Item, listed
 from lockstep.sql.queries.windows import Windows
-from lockstep.sql.reading.syntax import SourceText, identifier_parts
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import function_name, identifier_parts
 
 __all__ = ["Special", "Stage", "generated_names"]
 

@@ -35,7 +35,8 @@ from lockstep.sql.queries.domains import resolve_leaf
 from lockstep.sql.queries.functions import admit_clocks
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Environment, Lowered, Outer, Scope
-from lockstep.sql.reading.syntax import SourceText, children, without_parentheses
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import children, without_parentheses
 
 __all__ = ["Related", "Subqueries", "beside", "completed", "is_subquery", "pairs", "subqueries_of"]
 

@@ -16,7 +16,8 @@ from lockstep.sql.queries.functions import is_window, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Field, Relation, Scope
 from lockstep.sql.reading.intervals import interval_microseconds, interval_text
-from lockstep.sql.reading.syntax import SourceText, children
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import children
 
 __all__ = ["TimeWindows"]
 

@@ -16,8 +16,9 @@ from sqlglot import exp
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.nodes import Expression, Node, Output, Project, SortKey, Window, WindowCall
-from lockstep.sql.queries.functions import bare_call, function_name, refuse
+from lockstep.sql.queries.functions import bare_call, refuse
 from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import function_name
 
 __all__ = ["Windows", "sort_keys"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
-from lockstep.sql.reading.syntax import children, without_parentheses
+from lockstep.sql.reading.trees import children, function_name, without_parentheses
 
 __all__ = ["Bounded", "bounds_of", "clock_text", "clocks_in", "has_months", "is_bound"]
 
@@ -39,7 +39,7 @@ def clock_text(node: Any) -> str:
         return "now()"
     if isinstance(node, exp.CurrentDate):
         return "current_date()"
-    name = _name(node)
+    name = function_name(node)
     if name in _TIMES | _DATES and not node.expressions:
         return "now()" if name in _TIMES else "current_date()"
     return ""
@@ -69,7 +69,7 @@ def is_bound(node: Any) -> bool:
             return is_bound(node.this) and _is_length(node.expression)
         case exp.Cast():
             return is_bound(node.this) and node.to.this in _TYPES
-    name, arguments = _name(node), getattr(node, "expressions", [])
+    name, arguments = function_name(node), getattr(node, "expressions", [])
     if name in _KEEP_ORDER:
         return len(arguments) == 1 and is_bound(arguments[0])
     if name in ("date_add", "date_sub", "dateadd"):
@@ -105,13 +105,6 @@ def bounds_of(node: Any) -> list[Bounded] | None:
             return None
         found.append((value, MIRRORED[sign] if is_turned else sign, bound))
     return found
-
-
-def _name(node: Any) -> str:
-    if not isinstance(node, exp.Anonymous):
-        return ""
-    name = node.this
-    return (name.name if isinstance(name, exp.Identifier) else str(name)).lower()
 
 
 def _is_text(node: Any) -> bool:

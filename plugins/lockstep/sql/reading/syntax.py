@@ -24,17 +24,17 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from lockstep.errors import Position, ProjectError
+from lockstep.sql.reading.trees import (
+    SPAN,
+    children,
+    span_of,
+)
 
 __all__ = [
     "Replace",
     "SourceText",
-    "children",
-    "copy_with_words",
     "fill_variables",
-    "identifier_parts",
     "parse_spark",
-    "span_of",
-    "without_parentheses",
 ]
 
 Replace = Callable[[Any], str | None]
@@ -42,7 +42,6 @@ Replace = Callable[[Any], str | None]
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPAN = "lockstep_span"
 
 # Where the parser makes expressions: the span of a node is what the outermost of these has read.
 _NOTED = (
@@ -106,11 +105,11 @@ def _noting(name: str) -> Callable[..., Any]:
         first = self._curr
         node = original(self, *args, **kwargs)
         if isinstance(node, exp.Expr) and self._index > 0 and first:
-            before = args[0].meta.get(_SPAN) if args and isinstance(args[0], exp.Expr) else None
+            before = args[0].meta.get(SPAN) if args and isinstance(args[0], exp.Expr) else None
             start = before[0] if before else first.start
             end = self._tokens[self._index - 1].end
             if start <= end:
-                node.meta[_SPAN] = (start, end)
+                node.meta[SPAN] = (start, end)
         return node
 
     return parse
@@ -118,40 +117,6 @@ def _noting(name: str) -> Callable[..., Any]:
 
 for _name in _NOTED:
     setattr(_SpanParser, _name, _noting(_name))
-
-
-def children(node: Any) -> list[Any]:
-    """The direct sub-nodes of a syntax node."""
-    return list(node.iter_expressions())
-
-
-def span_of(node: Any) -> tuple[int, int] | None:
-    """First and last character (both inclusive) of what `node` was read from, None if unknown."""
-    meta = node.meta
-    if not isinstance(node, exp.Column):
-        if _SPAN in meta:
-            return meta[_SPAN]  # type: ignore[no-any-return]
-        if isinstance(node, exp.Identifier) and "start" in meta:
-            return meta["start"], meta["end"]
-    spans = [span for span in map(span_of, children(node)) if span]
-    if spans:
-        return min(first for first, _ in spans), max(last for _, last in spans)
-    return meta.get(_SPAN)  # type: ignore[no-any-return]
-
-
-def without_parentheses(node: Any) -> Any:
-    """What stands in parentheses, and in those around it; else the node itself."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
-
-
-def copy_with_words(node: Any, like: Any) -> Any:
-    """A node that was not read, in the place of one that was: what is said of it names that place."""
-    span = span_of(like)
-    if span is not None:
-        node.meta[_SPAN] = span
-    return node
 
 
 def parse_spark(sql: str) -> Any:
@@ -198,15 +163,6 @@ def _limit_at(tokens: Sequence[Token], at: int) -> bool:
 def _without_limits(tokens: Sequence[Token]) -> list[Token]:
     limits = [at for at in range(len(tokens)) if _limit_at(tokens, at)]
     return [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
-
-
-def identifier_parts(node: Any) -> list[Any]:
-    """The identifiers of a column or table from left to right; of anything else, none."""
-    if not isinstance(node, exp.Column | exp.Table):
-        return []
-    return [
-        part for part in (node.args.get(key) for key in ("catalog", "db", "table", "this")) if part
-    ]
 
 
 @dataclass(frozen=True)
