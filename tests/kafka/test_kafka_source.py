@@ -349,7 +349,7 @@ def test_options_of_the_read() -> None:
     }
     table = source("h:1", "t", (), **options)
     ranges = [StepRange(0, 5, 7, 3), StepRange(0, 7, 9, 4), StepRange(2, 0, 1, 4)]
-    made = kafka_options(table, "t", ranges, 8)
+    made = kafka_options(table, ("t", "id"), ranges, 8)
     assert made["assign"] == '{"t": [0, 2]}'
     assert made["startingOffsets"] == '{"t": {"0": 5, "2": 0}}'
     assert made["endingOffsets"] == '{"t": {"0": 9, "2": 1}}'
@@ -357,7 +357,23 @@ def test_options_of_the_read() -> None:
     assert made["kafka.isolation.level"] == "read_committed"
     assert made["minPartitions"] == "8"
     assert "on_error" not in made
-    assert "minPartitions" not in kafka_options(table, "t", ranges, 1)
+    assert "minPartitions" not in kafka_options(table, ("t", "id"), ranges, 1)
+
+
+def test_consumers_are_kept_for_a_topic_and_for_one_way_to_read_it() -> None:
+    """Spark keeps them by group, and refuses one that was made with other settings."""
+
+    def group(id_: str, start: int, **options: str) -> str:
+        ranges = [StepRange(0, start, start + 1, 3)]
+        return kafka_options(source("h:1", "t", (), **options), ("t", id_), ranges, 8)[
+            "kafka.group.id"
+        ]
+
+    secret = {"kafka.sasl.jaas.config": "secret"}
+    assert group("x", 5, on_error="fail") == group("x", 6)
+    assert len({group("x", 5), group("y", 5), group("x", 5, **secret)}) == 3
+    assert "secret" not in group("x", 5, **secret)
+    assert group("x", 5, **{"kafka.group.id": "own"}) == "own"
 
 
 def test_ranges_with_a_gap_are_no_division() -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from hashlib import blake2b
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -137,33 +138,48 @@ def read_kafka(
 
 
 def kafka_options(
-    source: SourceTable, topic: str, ranges: Sequence[StepRange], partitions: int
+    source: SourceTable, topic: tuple[str, str], ranges: Sequence[StepRange], partitions: int
 ) -> Mapping[str, str]:
     """Options of Spark's Kafka source that read from the first start to the last end of each
-    partition that has offsets, committed records only. The source's own `kafka.*` settings pass."""
+    partition of `topic`, name and id, that has offsets, committed records only. The source's own
+    `kafka.*` settings pass."""
+    name, id_ = topic
     starts: dict[str, int] = {}
     ends: dict[str, int] = {}
     for range_ in ranges:
         partition = str(range_.partition)
         starts[partition] = min(starts.get(partition, range_.start), range_.start)
         ends[partition] = max(ends.get(partition, range_.end), range_.end)
-    settings = {key: value for key, value in source.options.items() if key.startswith("kafka.")}
+    own = {key: value for key, value in source.options.items() if key.startswith("kafka.")}
+    settings = {**CONSUMER_SETTINGS, **own, **FIXED_SETTINGS}
     options = {
-        **CONSUMER_SETTINGS,
+        "kafka.group.id": _group(id_, settings),
         **settings,
-        **FIXED_SETTINGS,
-        "assign": json.dumps({topic: [int(partition) for partition in starts]}),
-        "startingOffsets": json.dumps({topic: starts}),
-        "endingOffsets": json.dumps({topic: ends}),
+        "assign": json.dumps({name: [int(partition) for partition in starts]}),
+        "startingOffsets": json.dumps({name: starts}),
+        "endingOffsets": json.dumps({name: ends}),
     }
     if len(starts) < partitions:
         options["minPartitions"] = str(partitions)
     return options
 
 
-def _topic(interval: Interval, source: SourceTable) -> str:
+def _group(topic_id: str, settings: Mapping[str, str]) -> str:
+    """A group that nobody joins: by it and the partition Spark keeps consumers, with what they have
+    fetched ahead, for minutes after their last use, and the next interval need not connect anew.
+
+    A topic that is made anew has another one, and so has one that is read in another way: Spark refuses
+    a consumer that was made with other settings. The digest is short, as there may be a password among
+    these, and brokers show groups.
+    """
+    told = json.dumps(sorted(settings.items())).encode()
+    return f"lockstep-{topic_id}-{blake2b(told, digest_size=4).hexdigest()}"
+
+
+def _topic(interval: Interval, source: SourceTable) -> tuple[str, str]:
+    """Name and id."""
     topics = {
-        slice_.topic
+        (slice_.topic, slice_.topic_id)
         for division in interval.divisions
         for slice_ in division.slices
         if slice_.source == source.name and isinstance(slice_, TopicSlice)
@@ -204,7 +220,7 @@ def _read(
     spark: SparkSession,
     source: SourceTable,
     ranges: Sequence[StepRange],
-    topic: str,
+    topic: tuple[str, str],
     context: Context,
 ) -> DataFrame:
     """The frame of records that `decoding` describes, of the ranges alone."""
