@@ -1,20 +1,37 @@
-"""What the driver is told of a frame: few rows, what an action counted in passing, whose it is."""
+"""What Spark tells the driver: few rows of a frame, what an action counted in passing, types."""
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-__all__ = ["counted_in_passing", "few_rows", "is_of_connect"]
+__all__ = ["counted_in_passing", "few_rows", "is_of_connect", "no_rows", "types_of_columns"]
+
+_TYPES: MutableMapping[str, StructType] = {}
 
 
 def is_of_connect(one: DataFrame | SparkSession) -> bool:
     """Whether a session, or a frame of it, is a Connect client's; else this process is the driver."""
     return type(one).__module__.startswith("pyspark.sql.connect")
+
+
+def types_of_columns(spark: SparkSession, declared: str) -> StructType:
+    """The types that a list of columns declares, as Spark SQL has them. A process asks for each list
+    once: only Spark can read them, and to ask takes a Connect client three requests."""
+    if declared not in _TYPES:
+        _TYPES[declared] = spark.createDataFrame([], declared).schema
+    return _TYPES[declared]
+
+
+def no_rows(spark: SparkSession, declared: str) -> DataFrame:
+    """A frame of these columns that is empty."""
+    return spark.createDataFrame([], types_of_columns(spark, declared))
 
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:

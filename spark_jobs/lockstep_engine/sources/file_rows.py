@@ -30,6 +30,7 @@ from lockstep.lake.changed_files import FileChange
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.told import types_of_columns
 
 __all__ = ["ChangedRows", "StepChange", "read_changes"]
 
@@ -159,7 +160,7 @@ def read_changes(
     """
     types = {column.key: column.type for column in source.columns}
     wanted = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
-    schema = spark.createDataFrame([], f"{wanted}, {WEIGHT} bigint, {STEP} bigint").schema
+    schema = types_of_columns(spark, f"{wanted}, {WEIGHT} bigint, {STEP} bigint")
     no_history: dict[str, object] = {
         "snapshots": [],
         "snapshot_log": [],

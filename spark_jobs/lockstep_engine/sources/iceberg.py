@@ -26,6 +26,7 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.ranges import Measured, measured_rows
 from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes
+from lockstep_engine.told import no_rows
 
 __all__ = ["Followed", "read_before", "read_table", "records_before"]
 
@@ -264,4 +265,4 @@ def _nothing(spark: SparkSession, source: SourceTable, columns: tuple[str, ...])
     """No change at all: the catalog is not asked."""
     types = {column.key: column.type for column in source.columns}
     wanted = [f"{quoted(name)} {types[name]}" for name in columns]
-    return spark.createDataFrame([], ", ".join([*wanted, f"{WEIGHT} bigint", f"{STEP} bigint"]))
+    return no_rows(spark, ", ".join([*wanted, f"{WEIGHT} bigint", f"{STEP} bigint"]))

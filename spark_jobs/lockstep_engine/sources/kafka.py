@@ -15,7 +15,6 @@ from hashlib import blake2b
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
@@ -28,7 +27,7 @@ from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader, Rows
 from lockstep_engine.sources.formats import record_reader, schema_columns
 from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
-from lockstep_engine.told import counted_in_passing
+from lockstep_engine.told import counted_in_passing, no_rows, types_of_columns
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "kafka_options", "read_kafka"]
 
@@ -198,7 +197,7 @@ def _declared(spark: SparkSession, source: SourceTable) -> tuple[DeclaredColumn,
                 next_step=f"correct it at {source.position}",
             )
     ddl = ", ".join(f"{quoted(column.name)} {column.type}" for column in source.columns)
-    schema: StructType = spark.createDataFrame([], ddl).schema
+    schema = types_of_columns(spark, ddl)
     layout = layout_of(source)
     return tuple(
         DeclaredColumn(number, column.name, parsed.dataType, column.nullable, layout.path(column))
@@ -213,7 +212,7 @@ def _nothing(
     also = [f"{quoted(name)} {kind}" for name, kind in reader.rows[0].also.values()]
     columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
     delta = ", ".join([*columns, *also, f"{WEIGHT} bigint", f"{STEP} bigint"])
-    return Decoded(spark.createDataFrame([], delta), spark.createDataFrame([], ERROR_COLUMNS))
+    return Decoded(no_rows(spark, delta), no_rows(spark, ERROR_COLUMNS))
 
 
 def _read(

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.sql.circuit import SMALL_RECORDS
+from lockstep_engine.told import types_of_columns
 
 __all__ = ["StepRange", "block_bits", "blocked_rows", "step_ranges", "step_text", "with_step"]
 
@@ -80,10 +81,8 @@ def with_step(
     if len(ranges) <= FEW_RANGES and sum(r.end - r.start for r in ranges) > most_joined:
         return records.selectExpr("*", f"{step_text(ranges, partition, offset)} AS {step}")
     bits = block_bits(ranges)
-    blocks = spark.createDataFrame(
-        blocked_rows(ranges, bits),
-        f"_b_partition int, _b_block bigint, _b_start bigint, _b_end bigint, {step} bigint",
-    )
+    declared = f"_b_partition int, _b_block bigint, _b_start bigint, _b_end bigint, {step} bigint"
+    blocks = spark.createDataFrame(blocked_rows(ranges, bits), types_of_columns(spark, declared))
     same_block = F.expr(
         f"{partition} = _b_partition AND shiftright({offset}, {bits}) = _b_block "
         f"AND {offset} >= _b_start AND {offset} < _b_end"
