@@ -22,7 +22,7 @@ from lockstep_engine.tables import (
     ensure_table,
     overwrite,
 )
-from lockstep_engine.told import few_rows
+from lockstep_engine.told import few_rows, no_rows
 
 __all__ = [
     "FEW_RECORDS",
@@ -111,7 +111,7 @@ def write_appends(
     def make(table: str) -> None:
         frame = frame_of.get(table)
         if frame is None:
-            frame = spark.createDataFrame([], STEP_LOG_COLUMNS[table])
+            frame = no_rows(spark, STEP_LOG_COLUMNS[table])
         properties = TRACE_PROPERTIES if is_trace(table) else TABLE_PROPERTIES
         ensure_table(spark, job.catalog, table, frame, properties)
 

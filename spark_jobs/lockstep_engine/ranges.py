@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -127,23 +128,15 @@ def measured(delta: DataFrame) -> Measured:
 def measured_rows(rows: pa.Table) -> Measured:
     """The same of rows that this process has, which are of Spark's types as Arrow has them."""
     ranges = {}
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        kind = _class_in_arrow(column.type)
-        if kind is not None:
+    fields = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    for field, column in zip(fields, rows.columns, strict=True):
+        if type(field.dataType) in _TO_NUMBER:
+            kind = _class(field.dataType)
             whole = column.cast(pa.int32()) if kind is DateType else column
             ends = pc.min_max(whole.cast(pa.int64())).as_py()
             if ends["min"] is not None:
-                ranges[name] = _range(kind, ends["min"], ends["max"])
+                ranges[field.name] = _range(kind, ends["min"], ends["max"])
     return Measured(rows.num_rows, ranges if rows.num_rows else None)
-
-
-def _class_in_arrow(kind: pa.DataType) -> type[DataType] | None:
-    if pa.types.is_integer(kind):
-        return LongType
-    if pa.types.is_date32(kind):
-        return DateType
-    # One without a zone is another type to Spark, too, and microseconds are its unit.
-    return TimestampType if kind == pa.timestamp("us", "UTC") else None
 
 
 def _range(kind: type[DataType], low: int, high: int) -> Range:

@@ -26,7 +26,7 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.ranges import Measured, measured_rows
 from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes
-from lockstep_engine.told import no_rows
+from lockstep_engine.told import no_rows, types_of_columns
 
 __all__ = ["Followed", "read_before", "read_table", "records_before"]
 
@@ -106,7 +106,8 @@ class _Reader:
             if step.slice.end is not None
             for path in appended_files(self.table, step.slice.start, step.slice.end)
         ]
-        steps = self.spark.createDataFrame(files, f"_lockstep_file string, {STEP} bigint")
+        declared = f"_lockstep_file string, {STEP} bigint"
+        steps = self.spark.createDataFrame(files, types_of_columns(self.spark, declared))
         of_file = F.expr("_file = _lockstep_file")
         return self.shown(rows.select("*", "_file").join(F.broadcast(steps), of_file), 1, STEP)
 
