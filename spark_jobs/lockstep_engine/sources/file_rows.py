@@ -12,21 +12,16 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.puffin import PuffinFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lockstep.lake.changed_files import FileChange
+from lockstep.lake.deleted_positions import deleted_positions
+from lockstep.lake.file_batches import file_batches
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
@@ -38,8 +33,6 @@ BYTES_PER_TASK = 64 << 20
 FEW_ROWS = 100_000
 FEW_BYTES = 4 * BYTES_PER_TASK
 """Up to so many rows of files of so many bytes are read by this process."""
-
-_Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,19 +82,17 @@ class _ReadFiles:
     def _rows(self, files: FileIO, wanted: StepChange) -> Iterator[pa.RecordBatch]:
         change = wanted.change
         path = change.file.file_path
-        counted = deleted = _positions(files, change.deleted, path)
+        counted = deleted = deleted_positions(files, change.deleted, path)
         if change.unless is not None:
-            unless = _positions(files, change.unless, path)
+            unless = deleted_positions(files, change.unless, path)
             counted = np.setdiff1d(unless, deleted, assume_unique=True)
             if not len(counted):
                 return
         schema = self.metadata.schema().select(*self.names, case_sensitive=False)
-        scan = ArrowScan(self.metadata, files, schema, AlwaysTrue())
-        first = 0
-        for batch in scan.to_record_batches([FileScanTask(change.file)]):
+        positions = None if change.unless is None else counted
+        for first, batch in file_batches(files, self.metadata, schema, change.file, positions):
             here = np.searchsorted(counted, [first, first + batch.num_rows])
             places = counted[slice(*here)] - first
-            first += batch.num_rows
             if change.unless is None:
                 places = np.delete(np.arange(batch.num_rows), places)
             yield from self._shaped(batch.take(pa.array(places)), change.weight, wanted.step)
@@ -122,27 +113,6 @@ def _rows_expected(change: FileChange) -> int:
         return int(change.file.record_count)
     taken, before = (sum(f.record_count for f in d) for d in (change.unless, change.deleted))
     return max(0, taken - before)
-
-
-def _positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> _Positions:
-    """The positions in the file at `path` that the delete files name, in order, each once."""
-    found = [_read_delete_file(files, delete, path) for delete in deletes]
-    positions = np.concatenate([np.empty(0, np.int64), *found])
-    # A single file has them in order already, and may have many.
-    in_order = bool(np.all(positions[1:] > positions[:-1]))
-    return positions if in_order else np.unique(positions)
-
-
-def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> _Positions:
-    with files.new_input(delete.file_path).open() as opened:
-        if delete.file_format is FileFormat.PUFFIN:
-            vectors = deletion_vectors_from_puffin_file(PuffinFile(opened.read()))
-            named = [v.to_vector() for v in vectors if v.referenced_data_file == path]
-        else:
-            wanted = [("file_path", "=", path)]
-            table = pq.read_table(opened, columns=["file_path", "pos"], filters=wanted)
-            named = [table.column("pos")]
-    return np.concatenate([np.empty(0, np.int64), *(one.to_numpy() for one in named)])
 
 
 def read_changes(

@@ -1,0 +1,183 @@
+"""Rows of single data files, and the positions that delete files name, against PyIceberg's own scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lake_builders import local_catalog
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.delete_file_index import PATH_FIELD_ID
+from pyiceberg.types import LongType, StringType
+
+from lockstep.lake import file_batches as module
+from lockstep.lake.deleted_positions import deleted_positions
+from lockstep.lake.file_batches import file_batches
+from lockstep.lake.opening import OpenCatalog
+
+ROWS = 1000
+COLUMNS = {
+    "id": pa.array(range(ROWS), pa.int64()),
+    "n": pa.array([i % 7 for i in range(ROWS)], pa.int32()),
+    "name": pa.array([f"name {i}" if i % 3 else None for i in range(ROWS)]),
+    "price": pa.array([Decimal(i) / 4 for i in range(ROWS)], pa.decimal128(12, 2)),
+    "day": pa.array([date(2020, 1, 1 + i % 28) for i in range(ROWS)]),
+    "tags": pa.array([[str(i)] for i in range(ROWS)]),
+    "a.b": pa.array([float(i) for i in range(ROWS)]),
+}
+GROUP = {"write.parquet.row-group-limit": "100"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """One file of ten row groups."""
+    catalog = OpenCatalog(local_catalog(tmp_path)).connected()
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.t", pa.table(COLUMNS).schema, properties=GROUP)
+    made.append(pa.table(COLUMNS))
+    return made
+
+
+def only_file(table: Table) -> DataFile:
+    [task] = table.scan().plan_files()
+    return task.file
+
+
+def read(table: Table, columns: tuple[str, ...], wanted: list[int] | None = None) -> dict[int, Any]:
+    """By position the rows that came, as tuples."""
+    schema = table.schema().select(*columns)
+    positions = None if wanted is None else np.array(wanted, np.int64)
+    found: dict[int, Any] = {}
+    for first, rows in file_batches(table.io, table.metadata, schema, only_file(table), positions):
+        assert rows.schema.names == [field.name for field in schema.columns]
+        for place, row in enumerate(zip(*(c.to_pylist() for c in rows.columns), strict=True)):
+            found[first + place] = row
+    return found
+
+
+def scanned(table: Table, columns: tuple[str, ...]) -> dict[int, Any]:
+    """The same by PyIceberg."""
+    schema = table.schema().select(*columns)
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    rows = scan.to_table([FileScanTask(only_file(table))])
+    assert rows.schema.names == [field.name for field in schema.columns]
+    return dict(enumerate(zip(*(c.to_pylist() for c in rows.columns), strict=True)))
+
+
+PLAIN = ("price", "id", "day", "name", "n")
+
+
+@pytest.mark.parametrize("columns", [PLAIN, ("id", "tags"), ("a.b",), ("name",)])
+def test_all_rows_come_as_a_scan_has_them(table: Table, columns: tuple[str, ...]) -> None:
+    assert read(table, columns) == scanned(table, columns)
+
+
+def test_only_row_groups_that_are_asked_for_are_read(table: Table) -> None:
+    everything = scanned(table, PLAIN)
+    found = read(table, PLAIN, [205, 207, 399, 700])
+    assert {205, 207, 399, 700} <= found.keys()
+    assert {position // 100 for position in found} == {2, 3, 7}
+    assert all(row == everything[position] for position, row in found.items())
+    assert read(table, PLAIN, []) == {}
+
+
+def test_no_batch_is_read_after_the_last_position(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 10)
+    assert sorted(read(table, PLAIN, [205, 217, 403])) == [*range(200, 220), *range(400, 410)]
+
+
+def renamed(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("name", "title")
+        update.delete_column("n")
+    with table.update_schema() as update:
+        update.add_column("name", StringType())  # another one: null in rows that are there
+        update.add_column("n", LongType())
+
+
+def widened(table: Table) -> None:
+    with table.update_schema() as update:
+        update.update_column("n", LongType())
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [(renamed, ("title", "name", "id", "n")), (renamed, ("title", "id")), (widened, ("n", "id"))],
+    ids=["other columns", "another name", "another type"],
+)
+def test_columns_are_those_of_the_schema(
+    table: Table, change: Callable[[Table], None], columns: tuple[str, ...]
+) -> None:
+    change(table)
+    found = read(table, columns)
+    assert found == scanned(table, columns)
+    assert len(found) == ROWS
+
+
+def test_a_file_that_does_not_number_its_columns_is_left_to_the_scan(table: Table) -> None:
+    path = only_file(table).file_path.removeprefix("file://")
+    pq.write_table(pa.table(COLUMNS), path, row_group_size=100)
+    with table.transaction() as transaction:
+        mapping = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    assert read(table, PLAIN) == scanned(table, PLAIN)
+
+
+def delete_file(folder: Path, rows: list[tuple[str, int]], bounds: Mapping[str, str]) -> DataFile:
+    """A position delete file; `bounds` are what the manifest says of its paths."""
+    path = folder / f"deletes-{len(list(folder.iterdir()))}.parquet"
+    paths, positions = zip(*rows, strict=True)
+    pq.write_table(
+        pa.table({"file_path": list(paths), "pos": pa.array(positions, pa.int64())}), path
+    )
+    found = {end: {PATH_FIELD_ID: text.encode()} for end, text in bounds.items()}
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path.as_uri(),
+        file_format=FileFormat.PARQUET,
+        record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+        lower_bounds=found.get("lower"),
+        upper_bounds=found.get("upper"),
+    )
+
+
+OF_ONE = {"lower": "s3://a", "upper": "s3://a"}
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {"lower": "s3://a"}, {"lower": "s3://a", "upper": "s3://b"}]
+)
+def test_of_a_file_about_several_only_the_asked_for_positions_count(
+    table: Table, tmp_path: Path, bounds: Mapping[str, str]
+) -> None:
+    delete = delete_file(tmp_path, [("s3://a", 3), ("s3://a", 9), ("s3://b", 4)], bounds)
+    assert deleted_positions(table.io, [delete], "s3://a").tolist() == [3, 9]
+    assert deleted_positions(table.io, [delete], "s3://c").tolist() == []
+
+
+def test_positions_of_several_files_come_in_order_and_once(table: Table, tmp_path: Path) -> None:
+    one = delete_file(tmp_path, [("s3://a", 3), ("s3://a", 9)], OF_ONE)
+    other = delete_file(tmp_path, [("s3://a", 2), ("s3://a", 9)], OF_ONE)
+    assert deleted_positions(table.io, [one, other], "s3://a").tolist() == [2, 3, 9]
+    assert deleted_positions(table.io, [], "s3://a").tolist() == []
+
+
+def test_paths_are_not_read_where_the_manifest_says_that_they_are_one(
+    table: Table, tmp_path: Path
+) -> None:
+    """Which is seen by a file that lies about them."""
+    delete = delete_file(tmp_path, [("s3://other", 3)], OF_ONE)
+    assert deleted_positions(table.io, [delete], "s3://a").tolist() == [3]
