@@ -112,7 +112,7 @@ def opened(engine: str, place: Place, namespace: str) -> Iterator[Callable[[str]
     at = namespace if engine.endswith("_decoded") else ""
     if engine.startswith("lockstep"):
         yield lambda query: nexmark_lockstep.measure(
-            place.task(engine, query, at), place.records_of(query), place.settings, place.work
+            place.task(engine, query, at), place.settings, place.work
         )
         return
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.verify import verify
 from lockstep.cli.bench import EXAMPLE, advance, write_project
+from lockstep.control.steps import StepLimits
 from lockstep.deploying import deploy
 from lockstep.errors import LockstepError
 
@@ -22,9 +23,6 @@ __all__ = ["DATABASE", "decode", "measure", "spark_catalog"]
 
 CATALOG = "bench"
 DATABASE = "nexmark"
-STEPS = 10
-"""Of the interval over the topics. A followed table is one step, as it has one snapshot."""
-
 WRONG = "WRONG: not the rows that DuckDB finds"
 EQUAL = "equal"
 
@@ -60,15 +58,20 @@ def decode(settings: Settings, prefix: str) -> str:
     return namespace
 
 
-def measure(task: Task, records: int, settings: Settings, work: Path) -> tuple[Answer, str]:
-    """Each run a pipeline of its own; what verifying the last one says, if rows are asked for."""
+def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
+    """Each run a pipeline of its own; what verifying the last one says, if rows are asked for.
+
+    The backlog is one interval, cut into steps by the default limit of rows; a followed table is one
+    step, as it has one snapshot.
+    """
     seconds = []
     verdict = ""
     try:
         for number in range(task.runs):
             name = f"{task.query}{'_decoded' if task.namespace else ''}_{number}"
             folder = work / "projects" / name
-            write_project(EXAMPLE, folder, name, task.query, task.prefix, -(-records // STEPS))
+            rows = StepLimits().rows_per_step
+            write_project(EXAMPLE, folder, name, task.query, task.prefix, rows)
             if task.namespace:
                 _follow(task, folder / "transformations")
             deploy(str(folder), settings)

@@ -128,7 +128,7 @@ def evaluate_circuit(
             delta = building.kept(operator, delta, result)
         building.deltas[operator.ref] = delta
         # Equal traces of two operators hold equal rows: they are written once.
-        for table, rows in evaluation.appends.items():
+        for table, rows in evaluation.appended(delta).items():
             result.appends.setdefault(table, rows)
     result.late = building.late
     for outbox in circuit.outboxes:

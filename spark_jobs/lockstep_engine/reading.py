@@ -30,8 +30,9 @@ _OF_NO_SUM = (AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.
 
 def times_read(circuit: Circuit, *, is_small: bool) -> Mapping[int, int]:
     """How often each operator's delta is read: a stateful consumer reads it for its output and for
-    its trace, an outbox once. What an upsert appends to its trace is its own delta."""
-    reads = {op.ref: 1 if isinstance(op.node, Upsert) else 0 for op in circuit.operators}
+    its trace, an outbox once. What an upsert appends to its trace, or a rank that remembers the first
+    rows, is its own delta."""
+    reads = {op.ref: 1 if _remembers_output(op) else 0 for op in circuit.operators}
     for operator in circuit.operators:
         for ref in operator.inputs:
             keeps_state = isinstance(operator.node, _STATEFUL)
@@ -55,6 +56,12 @@ def read_once(circuit: Circuit) -> frozenset[str]:
         if isinstance(operator.node, Scan):
             sources[operator.node.source] += reads[operator.ref]
     return frozenset(source for source, times in sources.items() if times == 1)
+
+
+def _remembers_output(operator: Operator) -> bool:
+    return isinstance(operator.node, Upsert) or any(
+        trace.kind is TraceKind.FIRST for trace in operator.traces
+    )
 
 
 def _merges_once(operator: Operator, is_small: bool) -> bool:

@@ -25,6 +25,20 @@ CREATE TEMPORARY VIEW n AS SELECT a, {by} AS w, count(*) AS num FROM t GROUP BY 
 CREATE MATERIALIZED VIEW one AS SELECT n.a, n.num FROM n
 JOIN (SELECT w, max(num) AS most FROM n GROUP BY w) AS m ON n.w = m.w AND n.num >= m.most;
 """
+# As Nexmark's q18 and q19: of rows that stay only the first are remembered.
+FIRST = """
+CREATE MATERIALIZED VIEW one AS SELECT a, c FROM (
+  SELECT *, row_number() OVER (PARTITION BY a ORDER BY ts, c) AS place FROM t
+) WHERE place <= {};
+"""
+
+
+def source_rows(spark: SparkSession) -> DataFrame:
+    """A change of all sources, which is kept."""
+    return spark.range(50).selectExpr(
+        "CAST(id % 7 AS int) a", "CAST(id % 3 AS string) c", "timestamp_seconds(id) ts",
+        "1L _weight", "id % 3 _step",
+    ).persist()  # fmt: skip
 
 
 def computed_again(frame: DataFrame) -> list[str]:
@@ -50,16 +64,33 @@ def test_a_change_that_stands_twice_in_a_join_is_kept(
 ) -> None:
     context = Context(spark, records, is_first=True, times=(0, 1, 2))
     configure_session(context)
-    source = spark.range(50).selectExpr(
-        "CAST(id % 7 AS int) a", "CAST(id % 3 AS string) c", "timestamp_seconds(id) ts",
-        "1L _weight", "id % 3 _step",
-    ).persist()  # fmt: skip
+    source = source_rows(spark)
     circuit = build_circuit(project(MOST.format(by=by)))
     evaluated = evaluate_circuit(circuit, dict.fromkeys("tuv", source), (), NOTHING, context)
     try:
         [outbox] = evaluated.outboxes.values()
         assert computed_again(outbox) == []
         assert outbox.count() > 0
+    finally:
+        evaluated.release()
+        source.unpersist()
+
+
+@pytest.mark.parametrize("records", [10, 1_000_000])
+@pytest.mark.parametrize("bound", [1, 3])
+def test_what_a_rank_remembers_is_the_change_that_it_has_made(
+    spark: SparkSession, bound: int, records: int
+) -> None:
+    context = Context(spark, records, is_first=True, times=(0, 1, 2))
+    configure_session(context)
+    source = source_rows(spark)
+    circuit = build_circuit(project(FIRST.format(bound)))
+    evaluated = evaluate_circuit(circuit, dict.fromkeys("tuv", source), (), NOTHING, context)
+    try:
+        [outbox], [remembered] = evaluated.outboxes.values(), evaluated.appends.values()
+        assert computed_again(outbox) == computed_again(remembered) == []
+        assert remembered.selectExpr("sum(_weight)").first()[0] == 7 * bound
+        assert outbox.selectExpr("sum(_weight)").first()[0] == 7 * bound
     finally:
         evaluated.release()
         source.unpersist()

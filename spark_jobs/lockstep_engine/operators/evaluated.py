@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from lockstep.sql.circuit import Operator
 from lockstep_engine.context import Context
+from lockstep_engine.deltas import merge_steps
 
 __all__ = ["Deltas", "Evaluate", "Evaluation", "State"]
 
@@ -40,11 +41,18 @@ class Evaluation:
 
     `delta`: the node's columns, `_weight bigint`, `_step bigint`. `appends`, by trace table: key
     and value columns with `_weight` (ROWS, VALUES), or key columns and accumulators (ACCUMULATORS).
+    `integrals`, by trace table: the columns of one that is the integral of the delta itself.
     """
 
     delta: DataFrame
     appends: Mapping[str, DataFrame] = field(default_factory=dict)
     kept: tuple[DataFrame, ...] = ()
+    integrals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def appended(self, delta: DataFrame) -> Mapping[str, DataFrame]:
+        """All that is added to traces, given the delta as it is kept."""
+        own = {table: merge_steps(delta, row) for table, row in self.integrals.items()}
+        return {**self.appends, **own}
 
 
 Evaluate = Callable[[Operator, Deltas, State, Context], Evaluation]

@@ -115,7 +115,7 @@ class _Step:
             if _has_change(one, inputs, state):
                 evaluation = self.evaluate(one, inputs, state, self.context)
                 deltas[one.ref] = evaluation.delta
-                appends.update(evaluation.appends)
+                appends.update(evaluation.appended(evaluation.delta))
         return deltas[self.operators[-1].ref], appends
 
     def _state(self, operator: Operator, traces: Traces) -> State:

@@ -53,7 +53,7 @@ def upsert(
     changes = row_changes(states, node.keys, others).select(
         *columns_of([*node.columns, WEIGHT, STEP])
     )
-    return Evaluation(changes, {trace.table: merge_steps(changes, [*trace.key, *others])})
+    return Evaluation(changes, integrals={trace.table: trace.row})
 
 
 def _last_records(node: Upsert, row: str, delta: DataFrame) -> DataFrame:

@@ -56,7 +56,7 @@ def window(
         events = _first_of_each_step(events, node, node.first)
         if node.first == 1 and _numbers_rows(node):
             changes = _changes_of_first(events, node)
-            return Evaluation(changes, _appends(operator, changes, delta))
+            return _evaluation(operator, changes, delta)
     rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
     pending, order = list(node.calls), None
     while pending:
@@ -70,14 +70,15 @@ def window(
     if node.first is not None:
         rows = rows.where(F.col(node.calls[0].name) <= node.first)
     changes = consolidate(changes_at_positions(rows, node.columns), node.columns)
-    return Evaluation(changes, _appends(operator, changes, delta))
+    return _evaluation(operator, changes, delta)
 
 
-def _appends(operator: Operator, changes: DataFrame, delta: DataFrame) -> dict[str, DataFrame]:
-    return {
-        trace.table: merge_steps(changes if trace.kind is TraceKind.FIRST else delta, trace.row)
-        for trace in operator.traces
-    }
+def _evaluation(operator: Operator, changes: DataFrame, delta: DataFrame) -> Evaluation:
+    """The trace of first rows is of what is emitted, any other of what comes in."""
+    first = {t.table: t.row for t in operator.traces if t.kind is TraceKind.FIRST}
+    others = (t for t in operator.traces if t.table not in first)
+    of_input = {trace.table: merge_steps(delta, trace.row) for trace in others}
+    return Evaluation(changes, of_input, integrals=first)
 
 
 def is_limit(node: Window) -> bool:
