@@ -9,23 +9,33 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lockstep.control.job import IntervalJob
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
+from lockstep.lake.lookups import Numbers, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_RECORDS, Tables
+from lockstep_engine.before import Before
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
-from lockstep_engine.evaluation import Before, Evaluated, evaluate_circuit
+from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
-from lockstep_engine.sources.iceberg import Followed, read_before, read_table, records_before
+from lockstep_engine.sources.iceberg import (
+    Followed,
+    look_up_before,
+    read_before,
+    read_table,
+    records_before,
+)
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
+from lockstep_engine.told import rows_given
 
 __all__ = ["Attempt", "Worked"]
 
@@ -186,11 +196,23 @@ class Attempt:
             lambda name, columns: read_before(self.spark, sources[name], columns, job.interval),
             cache(lambda table: self.state.total_records(table, job.base_tables[table])),
             cache(lambda name: records_before(sources[name], job.interval, catalog)),
+            lambda name, columns, keys: look_up_before(
+                self.spark, sources[name], columns, keys, job.interval, catalog
+            ),
+            lambda table, schema, keys: self._look_up(catalog, table, schema, keys),
         )
 
     def _trace(self, table: str) -> DataFrame | None:
         snapshot = self.job.base_tables.get(table)
         return None if snapshot is None else read_at(self.spark, self.job.catalog, table, snapshot)
+
+    def _look_up(
+        self, catalog: OpenCatalog, table: str, schema: StructType, keys: Mapping[str, Numbers]
+    ) -> DataFrame | None:
+        """Rows of a trace by their keys, read by this process."""
+        opened = catalog.load(self.job.catalog.database, table)
+        found = look_up(opened, self.job.base_tables[table], schema.names, keys)
+        return None if found is None else rows_given(self.spark, found, schema)
 
 
 def _microseconds(time: datetime) -> int:

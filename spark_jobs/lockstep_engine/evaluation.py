@@ -7,7 +7,7 @@ its outbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
+from lockstep.lake.lookups import Numbers
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -31,6 +32,7 @@ from lockstep.sql.plans.nodes import (
     Watermark,
     Window,
 )
+from lockstep_engine.before import Before
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
@@ -42,7 +44,7 @@ from lockstep_engine.deltas import (
     quoted,
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
-from lockstep_engine.operators.linear import net_by_pane, rows_before
+from lockstep_engine.operators.linear import net_by_pane, rows_before, scanned_below
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
@@ -50,7 +52,7 @@ from lockstep_engine.operators.window import first_before, is_limit
 from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 
-__all__ = ["Before", "Evaluated", "evaluate_circuit"]
+__all__ = ["Evaluated", "evaluate_circuit"]
 
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
@@ -58,22 +60,6 @@ _TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
     {Aggregate: 4, SessionGroups: 4, Window: 4}
 )
 """How often an operator's own plan names its input; a join's names each as often as inputs change."""
-
-
-@dataclass(frozen=True)
-class Before:
-    """What was there before an interval.
-
-    `trace`: the rows of a trace at the version opened, None where it is new. `table`: of a followed
-    table at the snapshot that the interval starts from, given the source and columns: these and
-    `_weight`; asked for after the first interval only. `trace_size`, `table_size`: how many rows these
-    are at most.
-    """
-
-    trace: Callable[[str], DataFrame | None]
-    table: Callable[[str, tuple[str, ...]], DataFrame]
-    trace_size: Callable[[str], int]
-    table_size: Callable[[str], int]
 
 
 @dataclass
@@ -250,7 +236,8 @@ class _Building:
         rows = self.before.trace(trace.table)
         if rows is None or self.before.trace_size(trace.table) < self.context.large_state:
             return rows
-        return self._narrowed(rows, operator, place, trace.row)
+        found = self._looked_up_in_trace(operator, place, trace, rows)
+        return self._narrowed(rows, operator, place, trace.row) if found is None else found
 
     def _first_rows(
         self, operator: Operator, node: Window, rows: tuple[DataFrame | None, ...]
@@ -303,6 +290,9 @@ class _Building:
         if self.context.is_first:
             return None
         ref = operator.inputs[place]
+        found = self._looked_up(operator, place)
+        if found is not None:
+            return found
         if ref not in self.rows:
             context = self.context.silenced()
             found = rows_before(self.operators, ref, self._leaf, evaluate, context)
@@ -313,6 +303,33 @@ class _Building:
         if max(sizes, default=0) < self.context.large_state:
             return rows
         return self._narrowed(rows, operator, place, columns)
+
+    def _looked_up_in_trace(
+        self, operator: Operator, place: int, trace: TraceSpec, rows: DataFrame
+    ) -> DataFrame | None:
+        """The same of a large trace."""
+        if not self.context.is_small:
+            return None
+        keys = _numbers(self._touched(operator, place, trace.row))
+        return self.before.look_up_trace(trace.table, rows.schema, keys) if keys else None
+
+    def _looked_up(self, operator: Operator, place: int) -> DataFrame | None:
+        """Of a large table's rows those that the changes can touch, where these are few and it is known
+        by which numbers; None where Spark is to read them."""
+        ref = operator.inputs[place]
+        below = scanned_below(self.operators, ref)
+        if below is None or not self.context.is_small:
+            return None
+        scan, columns = below
+        if self.before.table_size(scan.source) < self.context.large_state:
+            return None
+        found = _numbers(self._touched(operator, place, columns))
+        keys = {columns[name]: numbers for name, numbers in found.items()}
+        rows = self.before.look_up(scan.source, scan.columns, keys) if keys else None
+        if rows is None:
+            return None
+        context = self.context.silenced()
+        return rows_before(self.operators, ref, lambda _: rows, evaluate, context)
 
     def _leaf(self, leaf: Operator) -> DataFrame:
         """What a followed table had, and what stands in the query."""
@@ -387,6 +404,11 @@ def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, by_ref: Mapping[int, Oper
         WEIGHT,
         STEP,
     )
+
+
+def _numbers(ranges: Ranges) -> Mapping[str, Numbers]:
+    """The values of those columns of which they are known."""
+    return {name: one.numbers for name, one in ranges.items() if one.numbers is not None}
 
 
 def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:

@@ -8,11 +8,11 @@ least and greatest values: all others are not opened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lockstep.lake.lookups import Numbers
 from lockstep.sql.plans.multiway import equal_columns
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -69,17 +70,26 @@ _FROM_NUMBER: Mapping[type[DataType], Callable[[Column], Column]] = {
 }
 
 
+_EXACT = 1 << 53
+"""Whole numbers below it are the only ones that are equal to their double."""
+
+
 @dataclass(frozen=True)
 class Range:
-    """Both ends as whole numbers (days, microseconds) of values of the class `kind`."""
+    """Both ends as whole numbers (days, microseconds) of values of the class `kind`. `numbers` are the
+    values themselves, where they are whole numbers, in order, each once, and known."""
 
     kind: type[DataType]
     low: int
     high: int
+    numbers: Numbers | None = field(default=None, compare=False, repr=False)
 
     def joined(self, other: Range) -> Range:
         """The least range with both in it, which are of one kind."""
-        return Range(self.kind, min(self.low, other.low), max(self.high, other.high))
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        if self.numbers is None or other.numbers is None:
+            return Range(self.kind, low, high)
+        return Range(self.kind, low, high, np.union1d(self.numbers, other.numbers))
 
 
 Ranges = Mapping[str, Range]
@@ -128,14 +138,15 @@ def measured(delta: DataFrame) -> Measured:
 def measured_rows(rows: pa.Table) -> Measured:
     """The same of rows that this process has, which are of Spark's types as Arrow has them."""
     ranges = {}
-    fields = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
-    for field, column in zip(fields, rows.columns, strict=True):
-        if type(field.dataType) in _TO_NUMBER:
-            kind = _class(field.dataType)
+    types = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    for one, column in zip(types, rows.columns, strict=True):
+        if type(one.dataType) in _TO_NUMBER:
+            kind = _class(one.dataType)
             whole = column.cast(pa.int32()) if kind is DateType else column
-            ends = pc.min_max(whole.cast(pa.int64())).as_py()
-            if ends["min"] is not None:
-                ranges[field.name] = _range(kind, ends["min"], ends["max"])
+            numbers = np.unique(whole.cast(pa.int64()).drop_null().to_numpy())
+            if len(numbers):
+                found = _range(kind, int(numbers[0]), int(numbers[-1]))
+                ranges[one.name] = _with_numbers(found, numbers)
     return Measured(rows.num_rows, ranges if rows.num_rows else None)
 
 
@@ -145,6 +156,12 @@ def _range(kind: type[DataType], low: int, high: int) -> Range:
         low = max(low - (abs(low) >> 52) - 1, -(1 << 63))
         high = min(high + (abs(high) >> 52) + 1, (1 << 63) - 1)
     return Range(kind, low, high)
+
+
+def _with_numbers(found: Range, numbers: Numbers) -> Range:
+    """With the values, unless others could be equated with the same double."""
+    is_exact = found.kind is LongType and found.low > -_EXACT and found.high < _EXACT
+    return replace(found, numbers=numbers) if is_exact else found
 
 
 def _class(kind: DataType) -> type[DataType]:

@@ -1,4 +1,4 @@
-"""What Spark tells the driver: few rows of a frame, what an action counted in passing, types."""
+"""What Spark tells the driver, and the driver Spark: few rows, what an action counted, types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-__all__ = ["counted_in_passing", "few_rows", "is_of_connect", "no_rows", "types_of_columns"]
+__all__ = [
+    "counted_in_passing",
+    "few_rows",
+    "is_of_connect",
+    "no_rows",
+    "rows_given",
+    "types_of_columns",
+]
 
 _TYPES: MutableMapping[str, StructType] = {}
 
@@ -32,6 +39,11 @@ def types_of_columns(spark: SparkSession, declared: str) -> StructType:
 def no_rows(spark: SparkSession, declared: str) -> DataFrame:
     """A frame of these columns that is empty."""
     return spark.createDataFrame([], types_of_columns(spark, declared))
+
+
+def rows_given(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """A frame of rows that this process has, in the order of the schema's columns, as of its types."""
+    return spark.createDataFrame(rows.cast(to_arrow_schema(schema)), schema)
 
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:

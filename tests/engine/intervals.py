@@ -12,14 +12,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import IntegralType
 
 from lockstep.control.job import Placement
 from lockstep.errors import Position
+from lockstep.lake.lookups import Numbers
 from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
+from lockstep_engine.before import Before
 from lockstep_engine.context import (
     DEFAULT_PLACEMENT,
     LARGE_STATE,
@@ -27,9 +30,10 @@ from lockstep_engine.context import (
     Context,
     configure_session,
 )
-from lockstep_engine.deltas import absolute_steps
-from lockstep_engine.evaluation import Before, evaluate_circuit
+from lockstep_engine.deltas import absolute_steps, quoted
+from lockstep_engine.evaluation import evaluate_circuit
 from lockstep_engine.operators.merging import merge_trace, without_past
+from lockstep_engine.ranges import Measures, measured_rows
 
 Interval = tuple[int, int]
 
@@ -124,15 +128,24 @@ class Runner:
         context = self._context(interval, records, is_first, placement)
         configure_session(context)
         silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
+        sources = {
+            name: self._held(name, rows).withColumn("_step", F.expr(f"_step - {first}L"))
+            for name, rows in deltas.items()
+        }
         evaluated = evaluate_circuit(
             self._circuit,
-            {
-                name: self._held(name, rows).withColumn("_step", F.expr(f"_step - {first}L"))
-                for name, rows in deltas.items()
-            },
+            sources,
             silent,
-            Before(self.trace, self._table, self._size, lambda name: self._size(f"source {name}")),
+            Before(
+                self.trace,
+                self._table,
+                self._size,
+                lambda name: self._size(f"source {name}"),
+                lambda source, columns, keys: _looked_up(self._table(source, columns), keys),
+                lambda table, _, keys: _looked_up(self.trace(table), keys),
+            ),
             context,
+            self._measures(sources),
         )
         outboxes = {
             table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
@@ -165,6 +178,14 @@ class Runner:
         for name, rows in tables.items():
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
+
+    def _measures(self, sources: Mapping[str, DataFrame]) -> Measures:
+        """Where all state is large, as of rows that the driver has: their keys are looked up."""
+        if self._large_state > 0:
+            return Measures(sources)
+        return Measures(
+            sources, {name: measured_rows(one.toArrow()) for name, one in sources.items()}
+        )
 
     def remembered(self, table: str) -> ZSet:
         """What the rows of a trace come to, without their weights."""
@@ -220,6 +241,18 @@ class Runner:
         view = f"{name}_of_{self._id}"
         rows.createOrReplaceTempView(view)
         return self._spark.table(view)
+
+
+def _looked_up(rows: DataFrame | None, keys: Mapping[str, Numbers]) -> DataFrame | None:
+    """The rows that hold one of the numbers, or null, in each of the columns, and no others."""
+    assert rows is not None, "it has rows that are many"
+    whole = {field.name for field in rows.schema if isinstance(field.dataType, IntegralType)}
+    if whole.isdisjoint(keys):
+        return None
+    for name in whole & keys.keys():
+        column = F.col(quoted(name))
+        rows = rows.where(column.isin(keys[name].tolist()) | column.isNull())
+    return rows
 
 
 def _microseconds(time: datetime) -> int:

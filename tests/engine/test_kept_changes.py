@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
 from sql_builders import project
 
 from lockstep.sql.incremental import build_circuit
+from lockstep_engine.before import Before
 from lockstep_engine.context import Context, configure_session
-from lockstep_engine.evaluation import Before, evaluate_circuit
+from lockstep_engine.evaluation import evaluate_circuit
 
 pytestmark = pytest.mark.spark
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DateType, LongType
 
+from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Equality,
@@ -24,6 +26,7 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
+from lockstep_engine.operators.linear import scanned_below
 from lockstep_engine.ranges import (
     Measured,
     Range,
@@ -44,6 +47,7 @@ def number(low: int, high: int) -> Range:
 
 
 ROWS = WindowCall("n", Expression("row_number()"), (SortKey(Expression.column("b")),))
+LONG = pa.int64()
 RENAMED = (Output("x", Expression.column("a")), Output("y", Expression("`b` + 1", ("b",))))
 A, B = number(1, 5), number(7, 9)
 
@@ -100,6 +104,64 @@ def rows(days: list[int | None]) -> list[tuple[Any, ...]]:
         else (day, -day, DAY + dt.timedelta(day), NOON + dt.timedelta(day), f"{day}", float(day))
         for day in days
     ]
+
+
+def known(*values: int | None, kind: pa.DataType = LONG) -> Range | None:
+    """What is known of a column of rows that the driver has."""
+    found = measured_rows(pa.table({"a": pa.array(values, kind)})).ranges
+    return None if found is None else found.get("a")
+
+
+def numbers_of(found: Range | None) -> list[int] | None:
+    return None if found is None or found.numbers is None else found.numbers.tolist()
+
+
+def test_the_numbers_of_rows_that_are_here_are_known() -> None:
+    assert numbers_of(known(5, None, 3, 5)) == [3, 5]
+    assert numbers_of(known(5, kind=pa.int8())) == [5]
+    assert known(None) is None
+    assert numbers_of(known(5, kind=pa.date32())) is None
+
+
+@pytest.mark.parametrize("large", [1 << 53, -(1 << 53), (1 << 63) - 1])
+def test_numbers_that_others_share_a_double_with_are_a_range_alone(large: int) -> None:
+    found = known(3, large)
+    assert found is not None
+    assert found.numbers is None
+    assert found.low <= min(3, large) <= max(3, large) <= found.high
+
+
+def test_numbers_are_known_as_far_as_ranges_are() -> None:
+    some, more = known(1, 5), known(5, 7)
+    assert some is not None
+    assert more is not None
+    assert numbers_of(state_ranges(CHAIN, 1, [{"a": some}, None, {"e": more}])["c"]) == [1, 5, 7]
+    assert numbers_of(state_ranges(CHAIN, 1, [{"a": some}, None, {"e": A}])["c"]) is None
+    assert numbers_of(delta_ranges(Project(T, RENAMED), [{"a": some}])["x"]) == [1, 5]
+
+
+def test_a_relation_of_the_rows_of_one_scan() -> None:
+    renamed = Project(Filter(T, Expression("`b` > 1", ("b",))), RENAMED)
+    joined = MultiwayJoin((T, U), (Equality("a", "c"),))
+    nodes: list[tuple[Node, tuple[int, ...]]] = [
+        (T, ()),
+        (renamed.input, (0,)),
+        (renamed, (1,)),
+        (Project(renamed, (Output("z", Expression.column("x")),)), (2,)),
+        (U, ()),
+        (joined, (0, 4)),
+        (Filter(joined, Expression("`a` > 1", ("a",))), (5,)),
+    ]
+    operators = [
+        Operator(ref, node, inputs, (), True, True, Cost.CHANGE, 1)
+        for ref, (node, inputs) in enumerate(nodes)
+    ]
+    assert scanned_below(operators, 0) == (T, {"a": "a", "b": "b"})
+    assert scanned_below(operators, 1) == (T, {"a": "a", "b": "b"})
+    # A column that is worked out is none of the scan's.
+    assert scanned_below(operators, 2) == (T, {"x": "a"})
+    assert scanned_below(operators, 3) == (T, {"z": "a"})
+    assert scanned_below(operators, 6) is None
 
 
 @pytest.mark.spark

@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, StringType
 
 from lockstep.lake import file_batches as module
 from lockstep.lake.deleted_positions import deleted_positions
-from lockstep.lake.file_batches import file_batches
+from lockstep.lake.file_batches import are_readable, file_batches
 from lockstep.lake.opening import OpenCatalog
 
 ROWS = 1000
@@ -32,7 +32,14 @@ COLUMNS = {
     "name": pa.array([f"name {i}" if i % 3 else None for i in range(ROWS)]),
     "price": pa.array([Decimal(i) / 4 for i in range(ROWS)], pa.decimal128(12, 2)),
     "day": pa.array([date(2020, 1, 1 + i % 28) for i in range(ROWS)]),
-    "tags": pa.array([[str(i)] for i in range(ROWS)]),
+    "tags": pa.array([[str(i)] if i % 3 else None for i in range(ROWS)]),
+    "lines": pa.array(
+        [[{"k": i, "v": "v" if i % 2 else None}] * (i % 3) if i % 4 else None for i in range(ROWS)]
+    ),
+    "counts": pa.array(
+        [[("one", i)] if i % 5 else None for i in range(ROWS)], pa.map_(pa.string(), pa.int64())
+    ),
+    "both": pa.array([{"x": i, "more": [{"y": "z"}]} if i % 6 else None for i in range(ROWS)]),
     "a.b": pa.array([float(i) for i in range(ROWS)]),
 }
 GROUP = {"write.parquet.row-group-limit": "100"}
@@ -77,9 +84,31 @@ def scanned(table: Table, columns: tuple[str, ...]) -> dict[int, Any]:
 PLAIN = ("price", "id", "day", "name", "n")
 
 
-@pytest.mark.parametrize("columns", [PLAIN, ("id", "tags"), ("a.b",), ("name",)])
+@pytest.mark.parametrize("columns", [PLAIN, ("id", "tags", "counts"), ("a.b",), ("name",)])
 def test_all_rows_come_as_a_scan_has_them(table: Table, columns: tuple[str, ...]) -> None:
     assert read(table, columns) == scanned(table, columns)
+
+
+def test_lists_of_structs_come_as_they_were_written(table: Table) -> None:
+    """PyIceberg makes an empty one of none, also when it writes: here the file has what it should."""
+    path = only_file(table).file_path.removeprefix("file://")
+    rows = pa.table(COLUMNS).rename_columns([*list(COLUMNS)[:-1], "a_x2Eb"])
+    pq.write_table(rows.cast(pq.read_schema(path)), path, row_group_size=100)
+    found = read(table, ("id", "lines", "both"))
+    kept = pa.table(COLUMNS).select(["id", "lines", "both"]).to_pylist()
+    assert found == {n: tuple(row.values()) for n, row in enumerate(kept)}
+    assert are_readable(table, ("lines", "both"), [only_file(table)])
+
+
+@pytest.mark.parametrize("columns", [("lines",), ("both",)])
+def test_where_a_scan_would_have_to_convert_them_they_are_not_read(
+    table: Table, columns: tuple[str, ...]
+) -> None:
+    with table.update_schema() as update:
+        update.add_column(("lines", "element", "w"), StringType())
+        update.add_column(("both", "more", "element", "w"), StringType())
+    assert not are_readable(table, columns, [only_file(table)])
+    assert are_readable(table, (*PLAIN, "tags"), [only_file(table)])
 
 
 def test_only_row_groups_that_are_asked_for_are_read(table: Table) -> None:

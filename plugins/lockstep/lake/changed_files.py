@@ -7,16 +7,19 @@ other rows deleted stands for those rows alone. Nothing is assumed of how the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
-from pyiceberg.types import UUIDType
 
-__all__ = ["FileChange", "appended_files", "changed_files", "is_readable"]
+__all__ = [
+    "FileChange",
+    "appended_files",
+    "changed_files",
+    "has_equality_deletes",
+]
 
-_ROW_FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
 _DELETE_FORMATS = (FileFormat.PARQUET, FileFormat.PUFFIN)
 
 
@@ -31,13 +34,13 @@ class FileChange:
     unless: tuple[DataFile, ...] | None = None
 
 
-def appended_files(table: Table, start: int | None, end: int) -> Iterator[str]:
-    """Paths of the data files that the append snapshots after `start` up to `end` added."""
+def appended_files(table: Table, start: int | None, end: int) -> Iterator[DataFile]:
+    """The data files that the append snapshots after `start` up to `end` added."""
     scan = table.incremental_append_scan(
         from_snapshot_id_exclusive=start, to_snapshot_id_inclusive=end
     )
     for task in scan.plan_files():
-        yield task.file.file_path
+        yield task.file
 
 
 def changed_files(
@@ -45,10 +48,10 @@ def changed_files(
 ) -> tuple[FileChange, ...] | None:
     """What takes the table's rows at `start` to its rows at `end`; either may be None, for no rows.
 
-    None where these files cannot be read one by one: equality deletes are rows to be looked for in
-    all files before them, and Avro is read by Spark alone. Reads manifests, and no rows.
+    None where deletes do not say which positions of which files: equality deletes are rows to be looked
+    for in all files before them, and of Avro only Spark knows. Reads manifests, and no rows.
     """
-    if _has_equality_deletes(table, start) or _has_equality_deletes(table, end):
+    if has_equality_deletes(table, start) or has_equality_deletes(table, end):
         return None
     before, after = _manifests(table, start), _manifests(table, end)
     same_deletes = _of(before, ManifestContent.DELETES) == _of(after, ManifestContent.DELETES)
@@ -57,14 +60,7 @@ def changed_files(
     skipped = common if same_deletes else frozenset()
     old, new = _tasks(table, before, skipped), _tasks(table, after, skipped)
     changes = tuple(_changes(old, new))
-    return changes if all(map(_has_readable_files, changes)) else None
-
-
-def is_readable(table: Table, columns: Sequence[str]) -> bool:
-    """Whether these columns come out of single files as Spark has them: uuids, which it has as text,
-    do not."""
-    wanted = table.schema().select(*columns, case_sensitive=False)
-    return not any(isinstance(wanted.find_type(id_), UUIDType) for id_ in wanted.field_ids)
+    return changes if all(map(_has_readable_deletes, changes)) else None
 
 
 def _manifests(table: Table, snapshot_id: int | None) -> Mapping[str, ManifestFile]:
@@ -108,14 +104,12 @@ def _deletes(task: FileScanTask) -> tuple[DataFile, ...]:
     return tuple(sorted(task.delete_files, key=lambda file: file.file_path))
 
 
-def _has_readable_files(change: FileChange) -> bool:
+def _has_readable_deletes(change: FileChange) -> bool:
     deletes = (*change.deleted, *(change.unless or ()))
-    return change.file.file_format in _ROW_FORMATS and all(
-        file.file_format in _DELETE_FORMATS for file in deletes
-    )
+    return all(file.file_format in _DELETE_FORMATS for file in deletes)
 
 
-def _has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
+def has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
     """By the snapshot's summary; one that does not say may have some."""
     snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:

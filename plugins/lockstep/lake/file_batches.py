@@ -10,7 +10,7 @@ a time, and no further than to the last of them. What a scan would have to conve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,19 +21,31 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import ListType, StructType, UUIDType
 
 from lockstep.lake.deleted_positions import Positions
+from lockstep.threads import in_parallel
 
-__all__ = ["Batch", "file_batches"]
+__all__ = ["Batch", "are_readable", "batches_of_group", "file_batches", "names_in_file"]
 
 BATCH_ROWS = 1 << 16
 """So many rows are in memory at a time."""
 
 _FIELD_ID = b"PARQUET:field_id"
-_TEXT = (pa.types.is_string, pa.types.is_large_string)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary)
+_FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
+
+_Is = Callable[[pa.DataType], bool]
+_LEAVES: tuple[_Is, ...] = (
+    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
+    lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+)
+_NESTED: tuple[_Is, ...] = (
+    lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind),
+    pa.types.is_struct,
+    pa.types.is_map,
+)
 
 
 class Batch(NamedTuple):
@@ -55,7 +67,7 @@ def file_batches(
     if file.file_format is FileFormat.PARQUET:
         with files.new_input(file.file_path).open() as opened:
             parquet = pq.ParquetFile(opened, pre_buffer=True)
-            names = _names_in_file(parquet.schema_arrow, schema)
+            names = names_in_file(parquet.schema_arrow, schema)
             if names is not None:
                 yield from _of_parquet(parquet, names, wanted)
                 return
@@ -66,13 +78,35 @@ def file_batches(
         first += rows.num_rows
 
 
-def _names_in_file(found: pa.Schema, schema: Schema) -> dict[str, str] | None:
+def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]) -> bool:
+    """Whether these columns come out of single files as Spark has them. Uuids do not, which it has as
+    text; nor does Avro. Of a null list of structs PyIceberg's scan (0.12) makes an empty one
+    (https://github.com/apache/iceberg-python/issues/3833): such columns are read without it, or not."""
+    schema = table.schema().select(*columns, case_sensitive=False)
+    kinds = [schema.find_type(id_) for id_ in schema.field_ids]
+    if any(isinstance(kind, UUIDType) for kind in kinds):
+        return False
+    if any(file.file_format not in _FORMATS for file in files):
+        return False
+    if not any(isinstance(k, ListType) and isinstance(k.element_type, StructType) for k in kinds):
+        return True
+
+    def is_plain(file: DataFile) -> bool:
+        if file.file_format is not FileFormat.PARQUET:
+            return False
+        with table.io.new_input(file.file_path).open() as opened:
+            return names_in_file(pq.ParquetFile(opened).schema_arrow, schema) is not None
+
+    return all(in_parallel(is_plain, files))
+
+
+def names_in_file(found: pa.Schema, schema: Schema) -> dict[str, str] | None:
     """The file's names of the columns by the table's; None where one of them is not there as it is in
-    the table: it came later, has had another type, holds others, or the file does not number it."""
-    by_id = {int((field.metadata or {}).get(_FIELD_ID, -1)): field for field in found}
+    the table: it came later, has had another type, or the file does not number it."""
+    by_id = {_id(field): field for field in found}
     names = {}
     for column, wanted in zip(schema.columns, schema_to_pyarrow(schema), strict=True):
-        field = by_id.get(column.field_id)
+        field = by_id.get(str(column.field_id).encode())
         if field is None or not _is_same(field.type, wanted.type):
             return None
         names[column.name] = field.name
@@ -81,18 +115,31 @@ def _names_in_file(found: pa.Schema, schema: Schema) -> dict[str, str] | None:
     return names if is_plain else None
 
 
+def _id(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(_FIELD_ID)
+
+
 def _is_same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Texts and bytes have two forms each in Arrow, which hold the same."""
+    """Texts, bytes and lists have two forms each in Arrow, which hold the same. What is within has to
+    have the same numbers, and in structs the same names."""
     if pa.types.is_nested(wanted):
-        return False
-    both = (found, wanted)
-    return found == wanted or any(
-        all(any(is_one(kind) for is_one in forms) for kind in both) for forms in (_TEXT, _BYTES)
-    )
+        form = next(one for one in _NESTED if one(wanted))
+        within = (
+            [(found.field(n), wanted.field(n)) for n in range(wanted.num_fields)]
+            if (form(found) and found.num_fields == wanted.num_fields)
+            else None
+        )
+        return within is not None and all(
+            _id(a) == _id(b)
+            and (a.name == b.name or not pa.types.is_struct(wanted))
+            and _is_same(a.type, b.type)
+            for a, b in within
+        )
+    return found == wanted or any(one(found) and one(wanted) for one in _LEAVES)
 
 
 def _of_parquet(
-    parquet: pq.ParquetFile, names: dict[str, str], wanted: Positions | None
+    parquet: pq.ParquetFile, names: Mapping[str, str], wanted: Positions | None
 ) -> Iterator[Batch]:
     sizes = [parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)]
     start = 0
@@ -100,7 +147,7 @@ def _of_parquet(
         end = start + size
         last = end - 1 if wanted is None else _last_before(wanted, end)
         if last >= start:
-            yield from _of_group(parquet, group, names, start, last)
+            yield from batches_of_group(parquet, group, names, start, last)
         start = end
 
 
@@ -110,9 +157,10 @@ def _last_before(wanted: Positions, end: int) -> int:
     return int(wanted[count - 1]) if count else -1
 
 
-def _of_group(
-    parquet: pq.ParquetFile, group: int, names: dict[str, str], first: int, last: int
+def batches_of_group(
+    parquet: pq.ParquetFile, group: int, names: Mapping[str, str], first: int, last: int
 ) -> Iterator[Batch]:
+    """The rows of a row group, the first of which is at position `first`, as far as `last`."""
     columns = list(names.values())
     for rows in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns):
         # They come in the order of the file, whatever the order in which they are asked for.

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Filter, Generate, Project, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import Filter, Generate, Project, Scan, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, step_before
@@ -36,6 +36,7 @@ __all__ = [
     "net_by_pane",
     "project",
     "rows_before",
+    "scanned_below",
     "union_all",
     "weigh",
 ]
@@ -121,6 +122,29 @@ def weigh(node: Weigh, delta: DataFrame) -> DataFrame:
 def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:
     """All rows of all inputs, by position; Spark widens types that differ."""
     return reduce(DataFrame.union, deltas)
+
+
+def scanned_below(
+    operators: Mapping[int, Operator] | Sequence[Operator], ref: int
+) -> tuple[Scan, Mapping[str, str]] | None:
+    """The scan whose rows, and no others, a relation is made of, one by one, and which of the relation's
+    columns are columns of the scan; None where there is more to it."""
+    operator = operators[ref]
+    match operator.node:
+        case Scan() as scan:
+            return scan, {name: name for name in scan.columns}
+        case Filter() | Weigh():
+            return scanned_below(operators, operator.inputs[0])
+        case Project() as node:
+            below = scanned_below(operators, operator.inputs[0])
+            if below is None:
+                return None
+            scan, columns = below
+            read = {o.name: o.expression for o in node.outputs if o.expression.is_column}
+            found = {name: columns.get(one.references[0]) for name, one in read.items()}
+            return scan, {name: column for name, column in found.items() if column is not None}
+        case _:
+            return None
 
 
 def rows_before(

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from lockstep.lake.changed_files import FileChange
 from lockstep.lake.deleted_positions import deleted_positions
@@ -27,12 +28,12 @@ from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.told import types_of_columns
 
-__all__ = ["ChangedRows", "StepChange", "read_changes"]
+__all__ = ["ChangedRows", "StepChange", "read_changes", "read_few"]
 
 BYTES_PER_TASK = 64 << 20
 FEW_ROWS = 100_000
 FEW_BYTES = 4 * BYTES_PER_TASK
-"""Up to so many rows of files of so many bytes are read by this process."""
+"""Up to so many rows, of columns of so many bytes, are read by this process."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,23 @@ class _ReadFiles:
     def few(self) -> pa.Table | None:
         """All rows, read by this process, if they are few, and little has to be read for them."""
         rows = sum(_rows_expected(one.change) for one in self.changes)
-        size = sum(one.change.file.file_size_in_bytes for one in self.changes)
-        if rows > FEW_ROWS or size > FEW_BYTES:
+        if rows > FEW_ROWS or self._bytes() > FEW_BYTES:
             return None
         files = load_file_io(self.properties)
         read = in_parallel(lambda one: list(self._rows(files, one)), self.changes)
         found = pa.Table.from_batches(chain.from_iterable(read), schema=self.shape)
         return found if found.num_rows <= FEW_ROWS else None
+
+    def _bytes(self) -> int:
+        """How many there are to read at most, of the wanted columns of each file."""
+        schema = self.metadata.schema().select(*self.names, case_sensitive=False)
+        files = {one.change.file.file_path: one.change.file for one in self.changes}
+        return sum(
+            sum(file.column_sizes.get(id_, 0) for id_ in schema.field_ids)
+            if file.column_sizes
+            else file.file_size_in_bytes
+            for file in files.values()
+        )
 
     def _rows(self, files: FileIO, wanted: StepChange) -> Iterator[pa.RecordBatch]:
         change = wanted.change
@@ -115,6 +126,22 @@ def _rows_expected(change: FileChange) -> int:
     return max(0, taken - before)
 
 
+def read_few(
+    spark: SparkSession,
+    table: Table,
+    source: SourceTable,
+    columns: tuple[str, ...],
+    changes: Sequence[StepChange],
+) -> ChangedRows | None:
+    """The same as `read_changes`, by this process; None where they are many, or much has to be read."""
+    read, schema = _reader(spark, table, source, columns, changes)
+    rows = read.few()
+    if rows is None:
+        return None
+    replaced = any(one.change.weight < 0 and one.change.unless is None for one in changes)
+    return ChangedRows(spark.createDataFrame(rows, schema), None if replaced else rows)
+
+
 def read_changes(
     spark: SparkSession,
     table: Table,
@@ -128,6 +155,24 @@ def read_changes(
     `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
     own; small ones share them, but for `least_tasks`.
     """
+    few = read_few(spark, table, source, columns, changes)
+    if few is not None:
+        return few
+    read, schema = _reader(spark, table, source, columns, changes)
+    size = sum(change.change.file.file_size_in_bytes for change in changes)
+    tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
+    numbers = spark.range(0, len(changes), 1, tasks)
+    return ChangedRows(numbers.mapInArrow(read, schema), None)
+
+
+def _reader(
+    spark: SparkSession,
+    table: Table,
+    source: SourceTable,
+    columns: tuple[str, ...],
+    changes: Sequence[StepChange],
+) -> tuple[_ReadFiles, StructType]:
+    """What reads the changes, and the types of the rows."""
     types = {column.key: column.type for column in source.columns}
     wanted = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
     schema = types_of_columns(spark, f"{wanted}, {WEIGHT} bigint, {STEP} bigint")
@@ -145,11 +190,4 @@ def read_changes(
         tuple(changes),
         to_arrow_schema(schema),
     )
-    rows = read.few()
-    if rows is not None:
-        replaced = any(one.change.weight < 0 and one.change.unless is None for one in changes)
-        return ChangedRows(spark.createDataFrame(rows, schema), None if replaced else rows)
-    size = sum(change.change.file.file_size_in_bytes for change in changes)
-    tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
-    numbers = spark.range(0, len(changes), 1, tasks)
-    return ChangedRows(numbers.mapInArrow(read, schema), None)
+    return read, schema

@@ -7,9 +7,11 @@ the files that were appended, the files that differ, or all rows at both snapsho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,18 +19,27 @@ from pyspark.sql import functions as F
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
 from lockstep.control.table_history import Reading
-from lockstep.lake.changed_files import appended_files, changed_files, is_readable
+from lockstep.lake.changed_files import (
+    FileChange,
+    appended_files,
+    changed_files,
+)
+from lockstep.lake.file_batches import are_readable
 from lockstep.lake.following import check_columns, load_followed, table_history
+from lockstep.lake.lookups import Numbers, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.ranges import Measured, measured_rows
-from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes
-from lockstep_engine.told import no_rows, types_of_columns
+from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes, read_few
+from lockstep_engine.told import no_rows, rows_given, types_of_columns
 
-__all__ = ["Followed", "read_before", "read_table", "records_before"]
+__all__ = ["Followed", "look_up_before", "read_before", "read_table", "records_before"]
+
+FEW_BYTES = 256 << 10
+"""Rows of so many bytes go along with each request that reads them; more are put down at the server."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +48,9 @@ class Followed:
 
     `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; marked as
     persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done, as it is
-    where the change is small or has been netted.
-    `is_netted`: rows that were taken away or rewritten stand in it by their net weight, so that it may
-    hold far fewer rows than `records`, the upper bound that is recorded. `measured`: of all rows before
-    they were netted, where this process has read them and they are hardly more.
+    where the change is small, and Spark reads it, or has been netted.
+    `is_netted`: it may hold far fewer rows than `records`, the upper bound that is recorded, for which
+    files that were rewritten count whole. `measured`: of all rows, where this process has read them.
     """
 
     delta: DataFrame
@@ -85,9 +95,28 @@ class _Reader:
             rows = _at(self.spark, self.source, snapshot_id)
             yield self.shown(rows, weight, f"{step}L AS {STEP}")
 
-    def appended(self, run: Sequence[_Step]) -> DataFrame:
-        """The rows appended by a run of steps, in one read. Of several steps, a row's is that of its
-        file: a read for each would make a plan that grows with them.
+    def appended(self, run: Sequence[_Step]) -> ChangedRows:
+        """The rows appended by a run of steps, in one read: here, where they are few."""
+        few = self._few_appended(run) if self.context.is_small else None
+        return few or ChangedRows(self._appended_by_spark(run), None)
+
+    def _few_appended(self, run: Sequence[_Step]) -> ChangedRows | None:
+        files = list(self._appended_files(run))
+        if not are_readable(self.table, self.columns, [file for file, _ in files]):
+            return None
+        changes = [StepChange(number, FileChange(1, file, ())) for file, number in files]
+        return read_few(self.spark, self.table, self.source, self.columns, changes)
+
+    def _appended_files(self, run: Sequence[_Step]) -> Iterator[tuple[DataFile, int]]:
+        """The files that the steps added, each with the number of its step."""
+        for step in run:
+            if step.slice.end is not None:
+                for file in appended_files(self.table, step.slice.start, step.slice.end):
+                    yield file, step.number
+
+    def _appended_by_spark(self, run: Sequence[_Step]) -> DataFrame:
+        """Of several steps, a row's is that of its file: a read for each would make a plan that grows
+        with them.
 
         By `load`, as Spark looks a table that is read by `table` up once a plan: a second read of it
         would silently get the options, and so the snapshots, of the first.
@@ -100,12 +129,7 @@ class _Reader:
         )
         if len(run) == 1:
             return self.shown(rows, 1, f"{run[0].number}L AS {STEP}")
-        files = [
-            (path, step.number)
-            for step in run
-            if step.slice.end is not None
-            for path in appended_files(self.table, step.slice.start, step.slice.end)
-        ]
+        files = [(file.file_path, number) for file, number in self._appended_files(run)]
         declared = f"_lockstep_file string, {STEP} bigint"
         steps = self.spark.createDataFrame(files, types_of_columns(self.spark, declared))
         of_file = F.expr("_file = _lockstep_file")
@@ -114,11 +138,11 @@ class _Reader:
     def differences(self, steps: Sequence[_Step]) -> Iterator[ChangedRows]:
         """What these steps add and take away, not netted."""
         changes: list[StepChange] = []
-        by_files = is_readable(self.table, self.columns)
         for step in steps:
             ends = (step.slice.start, step.slice.end)
-            found = changed_files(self.table, *ends) if by_files else None
-            if found is None:
+            found = changed_files(self.table, *ends)
+            files = [change.file for change in found or ()]
+            if found is None or not are_readable(self.table, self.columns, files):
                 self.progress(
                     f"source {self.source.name}: snapshots {step.slice.start} and {step.slice.end} have "
                     "files or columns that only a full read can compare; all rows of both are read"
@@ -161,30 +185,41 @@ def read_table(
     steps = _steps(source, table, slices)
     # A table of which nothing is wanted but how many rows there are still has to be read.
     reader = _Reader(spark, source, columns or (source.columns[0].key,), table, context, progress)
-    parts = [
+    added = [
         *(reader.appended(run) for run in _runs(steps)),
         *(
-            rows
+            ChangedRows(rows, None)
             for step in _of(steps, Reading.ALL)
             for rows in reader.all_rows(step.slice.end, 1, step.number)
         ),
     ]
     differences = list(reader.differences(_of(steps, Reading.DIFFERENCE)))
+    if not added and not differences:
+        return Followed(_nothing(spark, source, columns), 0)
+    wanted, records = (*columns, WEIGHT, STEP), sum(slice_.records for _, slice_ in slices)
+    known = [one.known for one in (*added, *differences) if one.known is not None]
+    if len(known) == len(added) + len(differences):
+        return _followed_here(pa.concat_tables(known), added + differences, wanted, records)
+    parts = [one.frame for one in added]
     if differences:
         parts.append(consolidate(union([one.frame for one in differences]), reader.columns))
-    if not parts:
-        return Followed(_nothing(spark, source, columns), 0)
-    delta = union(parts).select(*columns_of((*columns, WEIGHT, STEP)))
-    records = sum(slice_.records for _, slice_ in slices)
+    delta = union(parts).select(*columns_of(wanted))
     if not differences and not context.is_small:
         # Each operator reads from the table what it wants of it, sooner than all of it would be kept.
         return Followed(delta, records)
-    known = differences[0].known if len(differences) == len(parts) == 1 else None
-    if known is not None:
-        delta = computed(delta, at_once=False)
-        return Followed(delta, records, is_netted=True, measured=measured_rows(known))
     delta = delta.persist()
     return Followed(delta, records, bool(differences), (delta,))
+
+
+def _followed_here(
+    known: pa.Table, found: Sequence[ChangedRows], wanted: Sequence[str], records: int
+) -> Followed:
+    """The change, of which this process has read all rows. What cancels in it is little, as no file
+    stands in another's place: it is left to the operators that have to net what they read."""
+    delta = union([one.frame for one in found]).select(*columns_of(wanted))
+    if known.nbytes > FEW_BYTES:
+        delta = computed(delta, at_once=False)
+    return Followed(delta, records, is_netted=True, measured=measured_rows(known))
 
 
 def read_before(
@@ -195,6 +230,28 @@ def read_before(
     if start is None:
         return _nothing(spark, source, columns).drop(STEP)
     return _shown(source, _at(spark, source, start), columns, 1)
+
+
+def look_up_before(
+    spark: SparkSession,
+    source: SourceTable,
+    columns: tuple[str, ...],
+    keys: Mapping[str, Numbers],
+    interval: Interval,
+    catalog: OpenCatalog,
+) -> DataFrame | None:
+    """Of the rows that the table had before the interval at least those that hold wanted numbers, or
+    null, in the columns `keys`: `columns` and `_weight`. Read here; None where Spark should."""
+    start = _start(source, interval)
+    if start is None:
+        return None
+    found = look_up(load_followed(catalog, source), start, columns, keys)
+    if found is None:
+        return None
+    types = {column.key: column.type for column in source.columns}
+    declared = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
+    rows = rows_given(spark, found, types_of_columns(spark, declared))
+    return rows.withColumn(WEIGHT, F.lit(1).cast("bigint"))
 
 
 def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog) -> int:

@@ -1,0 +1,157 @@
+"""Rows that are looked up by their keys, against all rows of the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lake_builders import local_catalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from lockstep.lake import file_batches, lookups
+from lockstep.lake.lookups import look_up
+from lockstep.lake.opening import OpenCatalog
+
+GROUP = {"write.parquet.row-group-limit": "100"}
+SCHEMA = pa.schema([("Id", pa.int64()), ("part", pa.int32()), ("name", pa.string())])
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Ids that grow, with a null at each hundredth; parts that do not."""
+    ids = [None if i % 100 == 99 else i for i in range(first, first + count)]
+    parts = [i * 7 % 50 for i in range(count)]
+    return pa.table([ids, parts, [f"name {i}" for i in ids]], schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two files of ten and five row groups."""
+    catalog = OpenCatalog(local_catalog(tmp_path)).connected()
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.t", SCHEMA, properties=GROUP)
+    made.append(rows(0, 1000))
+    made.append(rows(1000, 500))
+    return made
+
+
+def head(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def numbers(*values: int) -> Any:
+    return np.array(sorted(values), np.int64)
+
+
+def found(
+    table: Table, columns: tuple[str, ...], keys: Mapping[str, Any], snapshot: int | None = None
+) -> list[tuple[Any, ...]] | None:
+    made = look_up(table, snapshot or head(table), columns, keys)
+    return None if made is None else sorted_rows(made)
+
+
+def sorted_rows(made: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(c.to_pylist() for c in made.columns), strict=True), key=str)
+
+
+def expected(table: Table, columns: tuple[str, ...], keys: Mapping[str, Any]) -> list[Any]:
+    """By all rows, in plain Python."""
+    everything = table.scan().to_arrow()
+    wanted = [
+        all(row[name] is None or row[name] in list(one) for name, one in keys.items())
+        for row in everything.to_pylist()
+    ]
+    return sorted_rows(everything.select(list(columns)).filter(pa.array(wanted)))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"Id": numbers(3)},
+        {"Id": numbers(3, 250, 1234, 99999)},
+        {"part": numbers(1, 3)},
+        {"part": numbers(-(1 << 40), 3, 1 << 40)},
+        {"Id": numbers(*range(100, 300)), "part": numbers(5, 6, 7)},
+        {"Id": numbers(-(1 << 63), (1 << 63) - 1)},
+    ],
+)
+def test_rows_with_wanted_keys_or_null_are_found(table: Table, keys: Mapping[str, Any]) -> None:
+    columns = ("name", "Id", "part")
+    assert found(table, columns, keys) == expected(table, columns, keys)
+
+
+def test_row_groups_without_wanted_keys_are_not_read(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are no nulls; and of files without them nothing at all."""
+    catalog = table.catalog
+    dense = catalog.create_table("db.dense", SCHEMA, properties=GROUP)
+    for first in (0, 1000):
+        ids = list(range(first, first + 1000))
+        dense.append(pa.table([ids, ids, [str(i) for i in ids]], schema=SCHEMA))
+    read = []
+
+    def noted(parquet: Any, group: int, *more: Any) -> Any:
+        read.append(group)
+        return file_batches.batches_of_group(parquet, group, *more)
+
+    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    assert found(dense, ("Id",), {"Id": numbers(205, 210, 730)}) == [(205,), (210,), (730,)]
+    assert sorted(read) == [2, 7]
+    assert found(dense, ("Id",), {"Id": numbers(5000)}) == []
+    assert sorted(read) == [2, 7]
+
+
+def test_an_older_snapshot_has_its_own_rows(table: Table) -> None:
+    before = head(table)
+    table.append(rows(0, 10))
+    assert found(table, ("Id",), {"Id": numbers(3)}, before) == [(3,), *[(None,)] * 15]
+    assert found(table, ("Id",), {"Id": numbers(3)}) == [(3,), (3,), *[(None,)] * 15]
+
+
+def test_a_snapshot_that_is_gone_is_left_to_spark(table: Table) -> None:
+    assert found(table, ("Id",), {"Id": numbers(3)}, snapshot=12345) is None
+
+
+def test_names_are_found_whatever_their_case(table: Table) -> None:
+    made = look_up(table, head(table), ("NAME", "id"), {"id": numbers(3)})
+    assert made is not None
+    assert made.column_names == ["NAME", "id"]
+    assert ("name 3", 3) in sorted_rows(made)
+
+
+def test_much_is_left_to_spark(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"Id": numbers(*range(50))}
+    monkeypatch.setattr(lookups, "MOST_ROWS", 64)
+    assert found(table, ("Id",), keys) is None  # fifty, and fifteen with null
+    monkeypatch.setattr(lookups, "MOST_ROWS", 65)
+    assert found(table, ("Id",), keys) == expected(table, ("Id",), keys)
+    for limit, too_many in (("MOST_BYTES", 10), ("MOST_OPENED", 1), ("MOST_LISTED", 1)):
+        with monkeypatch.context() as patched:
+            patched.setattr(lookups, limit, too_many)
+            assert found(table, ("Id",), keys) is None
+
+
+def test_files_of_another_form_are_left_to_spark(table: Table) -> None:
+    with table.update_schema() as update:
+        update.update_column("part", LongType())
+    assert found(table, ("part",), {"part": numbers(3)}) is None
+    assert found(table, ("Id",), {"Id": numbers(3)}) is not None
+
+
+def test_a_name_that_pyiceberg_cannot_say_is_left_to_spark(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("part", 'p"art')
+    assert found(table, ('p"art',), {'p"art': numbers(3)}) is None
+
+
+def test_a_column_without_whole_numbers_says_nothing(table: Table) -> None:
+    assert found(table, ("Id", "name"), {"name": numbers(3)}) is None
+    both = {"name": numbers(3), "Id": numbers(7)}
+    assert found(table, ("Id", "name"), both) == expected(table, ("Id", "name"), {"Id": numbers(7)})
