@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +36,9 @@ CREATE MATERIALIZED VIEW one AS SELECT a, c FROM (
 
 
 def source_rows(spark: SparkSession) -> DataFrame:
-    """A change of all sources, which is kept."""
-    return spark.range(50).selectExpr(
+    """A change of all sources, which is kept. No other is equal to it: the server, which other processes
+    ask at the same time, lets go of all equal plans with one of them."""
+    return spark.range(50).where(f"'{uuid4()}' <> ''").selectExpr(
         "CAST(id % 7 AS int) a", "CAST(id % 3 AS string) c", "timestamp_seconds(id) ts",
         "1L _weight", "id % 3 _step",
     ).persist()  # fmt: skip
