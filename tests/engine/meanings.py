@@ -28,7 +28,8 @@ def _middle(values: Sequence[int]) -> float | None:
         return None
     found = sorted(values)
     low, high = found[(len(found) - 1) // 2], found[len(found) // 2]
-    return float(low) if low == high else low + (high - low) * 0.5
+    # Spark makes doubles of the two before it adds them.
+    return float(low) if low == high else float(low) * 0.5 + float(high) * 0.5
 
 
 def _joined(values: Sequence[int]) -> str:
