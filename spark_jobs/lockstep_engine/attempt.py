@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.control.job import IntervalJob
 from lockstep.control.ports import Progress
@@ -20,10 +20,11 @@ from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_RECORDS, Tables
-from lockstep_engine.before import Before
+from lockstep_engine.before import Before, LookedUp
+from lockstep_engine.computed import given
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
-from lockstep_engine.ranges import Measures
+from lockstep_engine.ranges import Measures, measured_rows
 from lockstep_engine.reading import read_once
 from lockstep_engine.sources.iceberg import (
     Followed,
@@ -35,7 +36,6 @@ from lockstep_engine.sources.iceberg import (
 from lockstep_engine.sources.kafka import Decoded, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
-from lockstep_engine.told import rows_given
 
 __all__ = ["Attempt", "Worked"]
 
@@ -199,20 +199,24 @@ class Attempt:
             lambda name, columns, keys: look_up_before(
                 self.spark, sources[name], columns, keys, job.interval, catalog
             ),
-            lambda table, schema, keys: self._look_up(catalog, table, schema, keys),
+            lambda table, keys: self._look_up_trace(catalog, table, keys),
         )
 
     def _trace(self, table: str) -> DataFrame | None:
         snapshot = self.job.base_tables.get(table)
         return None if snapshot is None else read_at(self.spark, self.job.catalog, table, snapshot)
 
-    def _look_up(
-        self, catalog: OpenCatalog, table: str, schema: StructType, keys: Mapping[str, Numbers]
-    ) -> DataFrame | None:
+    def _look_up_trace(
+        self, catalog: OpenCatalog, name: str, keys: Mapping[str, Numbers]
+    ) -> LookedUp | None:
         """Rows of a trace by their keys, read by this process."""
-        opened = catalog.load(self.job.catalog.database, table)
-        found = look_up(opened, self.job.base_tables[table], schema.names, keys)
-        return None if found is None else rows_given(self.spark, found, schema)
+        table = catalog.load(self.job.catalog.database, name)
+        columns = [column.name for column in table.schema().fields]
+        found = look_up(table, self.job.base_tables[name], columns, keys)
+        if found is None:
+            return None
+        schema = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
+        return LookedUp(given(self.spark, found, schema), measured_rows(found).ranges)
 
 
 def _microseconds(time: datetime) -> int:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from lockstep.lake.lookups import Numbers
+from lockstep_engine.ranges import Ranges
 
-__all__ = ["Before"]
+__all__ = ["Before", "LookedUp"]
+
+
+class LookedUp(NamedTuple):
+    """Rows that this process has read, with their `_weight`, and the ranges of their columns, None where
+    there is no row."""
+
+    rows: DataFrame
+    ranges: Ranges | None
 
 
 def _nothing(*_: object) -> None:
@@ -27,13 +36,14 @@ class Before:
     are at most.
 
     `look_up`: of such a table's rows at least those that hold one of the numbers, or null, in each of
-    these columns, given the source, columns and numbers by column. `look_up_trace`: the same of a trace,
-    given its columns with their types. None where they are not to be had without reading much.
+    some columns, given the source, columns and numbers by column; all rows where there are no numbers.
+    `look_up_trace`: the same of a trace that is not new, with all its columns. None where they are not
+    to be had without reading much.
     """
 
     trace: Callable[[str], DataFrame | None]
     table: Callable[[str, tuple[str, ...]], DataFrame]
     trace_size: Callable[[str], int]
     table_size: Callable[[str], int]
-    look_up: Callable[[str, tuple[str, ...], Mapping[str, Numbers]], DataFrame | None] = _nothing
-    look_up_trace: Callable[[str, StructType, Mapping[str, Numbers]], DataFrame | None] = _nothing
+    look_up: Callable[[str, tuple[str, ...], Mapping[str, Numbers]], LookedUp | None] = _nothing
+    look_up_trace: Callable[[str, Mapping[str, Numbers]], LookedUp | None] = _nothing

@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from lockstep_engine.told import is_of_connect
 
-__all__ = ["computed"]
+__all__ = ["FEW_BYTES", "computed", "given"]
+
+FEW_BYTES = 256 << 10
+"""Rows of so many bytes go along with each request that reads them; more are put down at the server."""
 
 
 def computed(delta: DataFrame, at_once: bool = True) -> DataFrame:
@@ -37,3 +43,9 @@ def computed(delta: DataFrame, at_once: bool = True) -> DataFrame:
     name, given._relation_id = given._relation_id, None
     rows: DataFrame = session._create_remote_dataframe(name)
     return rows
+
+
+def given(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """A frame of rows that this process has, in the order of the schema's columns, as of its types."""
+    frame = spark.createDataFrame(rows.cast(to_arrow_schema(schema)), schema)
+    return frame if rows.nbytes <= FEW_BYTES else computed(frame, at_once=False)

@@ -13,10 +13,8 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType
 
-from lockstep.lake.lookups import Numbers
-from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceSpec, readers, sources_below
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
@@ -44,13 +42,14 @@ from lockstep_engine.deltas import (
     quoted,
 )
 from lockstep_engine.operators import Evaluation, State, evaluate
-from lockstep_engine.operators.linear import net_by_pane, rows_before, scanned_below
+from lockstep_engine.operators.linear import net_by_pane
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
 from lockstep_engine.operators.window import first_before, is_limit
-from lockstep_engine.ranges import Measures, Ranges, delta_ranges, state_ranges, within
+from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
+from lockstep_engine.touched import Touched, rows_of
 
 __all__ = ["Evaluated", "evaluate_circuit"]
 
@@ -96,10 +95,13 @@ def evaluate_circuit(
     begun to measure them.
     """
     by_ref = _by_ref(circuit)
-    measures = measures or Measures(sources)
     result = Evaluated()
     by_pane = unread_times(circuit)
-    building = _Building(by_ref, sources, readers(circuit), by_pane, before, context, measures)
+    empty: dict[int, Operator] = {}
+    touched = Touched(by_ref, before, measures or Measures(sources), empty)
+    building = _Building(
+        by_ref, sources, readers(circuit), by_pane, before, context, touched, empty
+    )
     reads = times_read(circuit, is_small=context.is_small)
     for operator in circuit.operators:
         due = building.count_due(operator)
@@ -145,19 +147,14 @@ class _Building:
     by_pane: Collection[int]
     before: Before
     context: Context
-    measures: Measures
+    touched: Touched
+    silent: dict[int, Operator]
     deltas: dict[int, DataFrame] = field(default_factory=dict)
-    silent: dict[int, Operator] = field(default_factory=dict)
     late: dict[str, Late] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
     """How far each watermark is."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
-    rows: dict[int, DataFrame] = field(default_factory=dict)
-    """Of linear operators over followed tables, what was there before the interval."""
-    ranges: dict[int, Ranges | None] = field(default_factory=dict)
-    whole: dict[int, frozenset[str]] = field(default_factory=dict)
-    """The columns of each operator's large state that are whole numbers."""
 
     def kept(self, operator: Operator, delta: DataFrame, result: Evaluated) -> DataFrame:
         """The delta, computed once for all who read it.
@@ -218,125 +215,26 @@ class _Building:
         if operator.ref in self.by_pane and not self.context.is_small and not self.context.guarding:
             assert isinstance(operator.node, TimeWindow), "it has panes"
             inputs = (net_by_pane(operator.node, self._delta(operator.inputs[0])),)
-        rows = tuple(
-            self._rows(operator, place) if trace is None else self._trace(operator, place, trace)
-            for place, trace in enumerate(operator.rows)
-        )
-        own = (trace for trace in operator.traces if trace not in operator.rows)
-        traces = {trace.table: self._trace(operator, 0, trace) for trace in own}
+        state = self.touched.state(operator, self.context)
         if isinstance(operator.node, Window):
-            rows = self._first_rows(operator, operator.node, rows)
-        state = State(rows, traces)
+            state = self._first_rows(operator, operator.node, state)
         if isinstance(operator.node, Watermark):
             return self._watermark(operator, operator.node, state)
         return evaluate(operator, inputs, state, self._context_of(operator))
 
-    def _trace(self, operator: Operator, place: int, trace: TraceSpec) -> DataFrame | None:
-        """The rows of a trace that the changes of the inputs can touch, by that of one input."""
-        rows = self.before.trace(trace.table)
-        if rows is None or self.before.trace_size(trace.table) < self.context.large_state:
-            return rows
-        found = self._looked_up_in_trace(operator, place, trace, rows)
-        return self._narrowed(rows, operator, place, trace.row) if found is None else found
-
-    def _first_rows(
-        self, operator: Operator, node: Window, rows: tuple[DataFrame | None, ...]
-    ) -> tuple[DataFrame | None, ...]:
+    def _first_rows(self, operator: Operator, node: Window, state: State) -> State:
         """Of what a LIMIT has to look at, where that is much, what it can give."""
-        if operator.inputs_stay or rows[0] is None or not is_limit(node):
-            return rows
+        rows = state.input(0)
+        if operator.inputs_stay or rows is None or not is_limit(node):
+            return state
         [trace], [ref] = operator.rows, operator.inputs
         if trace is not None:
             size = self.before.trace_size(trace.table)
         else:
             size = max(map(self.before.table_size, sources_below(self.operators, ref)), default=0)
         if size < self.context.long_state:
-            return rows
-        return (first_before(node, rows[0], self._delta(ref), size),)
-
-    def _narrowed(
-        self, rows: DataFrame, operator: Operator, place: int, columns: Collection[str]
-    ) -> DataFrame:
-        """Of large state what the changes of the inputs can touch; the operator is to know what is a
-        whole number there."""
-        types = {field.name: field.dataType for field in rows.schema}
-        whole = {name for name, kind in types.items() if isinstance(kind, IntegralType)}
-        self.whole[operator.ref] = self.whole.get(operator.ref, frozenset()) | whole
-        return within(rows, types, self._touched(operator, place, columns))
-
-    def _touched(self, operator: Operator, place: int, columns: Collection[str]) -> Ranges:
-        inputs = tuple(map(self._ranges, operator.inputs))
-        found = state_ranges(operator.node, place, inputs)
-        return {name: one for name, one in found.items() if name in columns}
-
-    def _ranges(self, ref: int) -> Ranges | None:
-        """The ranges of an operator's delta, None where it has no row."""
-        if ref in self.silent:
-            return None
-        if ref not in self.ranges:
-            operator = self.operators[ref]
-            if isinstance(operator.node, Scan):
-                found = self.measures.of(operator.node.source).ranges
-                wanted = operator.node.columns
-                self.ranges[ref] = found and {n: r for n, r in found.items() if n in wanted}
-            else:
-                below = tuple(map(self._ranges, operator.inputs))
-                self.ranges[ref] = delta_ranges(operator.node, below)
-        return self.ranges[ref]
-
-    def _rows(self, operator: Operator, place: int) -> DataFrame | None:
-        """The rows of an input before the interval, from followed tables, of which the changes of the
-        inputs can touch; None where it is the first, before which there was nothing."""
-        if self.context.is_first:
-            return None
-        ref = operator.inputs[place]
-        found = self._looked_up(operator, place)
-        if found is not None:
-            return found
-        if ref not in self.rows:
-            context = self.context.silenced()
-            found = rows_before(self.operators, ref, self._leaf, evaluate, context)
-            assert found is not None, "each leaf has its rows"
-            self.rows[ref] = found
-        rows, columns = self.rows[ref], self.operators[ref].node.columns
-        sizes = map(self.before.table_size, sources_below(self.operators, ref))
-        if max(sizes, default=0) < self.context.large_state:
-            return rows
-        return self._narrowed(rows, operator, place, columns)
-
-    def _looked_up_in_trace(
-        self, operator: Operator, place: int, trace: TraceSpec, rows: DataFrame
-    ) -> DataFrame | None:
-        """The same of a large trace."""
-        if not self.context.is_small:
-            return None
-        keys = _numbers(self._touched(operator, place, trace.row))
-        return self.before.look_up_trace(trace.table, rows.schema, keys) if keys else None
-
-    def _looked_up(self, operator: Operator, place: int) -> DataFrame | None:
-        """Of a large table's rows those that the changes can touch, where these are few and it is known
-        by which numbers; None where Spark is to read them."""
-        ref = operator.inputs[place]
-        below = scanned_below(self.operators, ref)
-        if below is None or not self.context.is_small:
-            return None
-        scan, columns = below
-        if self.before.table_size(scan.source) < self.context.large_state:
-            return None
-        found = _numbers(self._touched(operator, place, columns))
-        keys = {columns[name]: numbers for name, numbers in found.items()}
-        rows = self.before.look_up(scan.source, scan.columns, keys) if keys else None
-        if rows is None:
-            return None
-        context = self.context.silenced()
-        return rows_before(self.operators, ref, lambda _: rows, evaluate, context)
-
-    def _leaf(self, leaf: Operator) -> DataFrame:
-        """What a followed table had, and what stands in the query."""
-        if isinstance(leaf.node, Scan):
-            return self.before.table(leaf.node.source, leaf.node.columns)
-        assert isinstance(leaf.node, Values), "nothing else is without inputs"
-        return _rows_of(leaf.node, self.context)
+            return state
+        return replace(state, rows=(first_before(node, rows, self._delta(ref), size),))
 
     def _of_recursion(self, operator: Operator) -> Evaluation:
         """A recursion is told which of the relations beside it have no change, and of those in followed
@@ -347,7 +245,7 @@ class _Building:
         beside = (None if r in self.silent else self._delta(r) for r in operator.inputs[1:])
         wanted = beside_in_tables(operator)
         rows = tuple(
-            self._rows(operator, place) if place - 1 in wanted else None
+            self.touched.input(operator, place, self.context) if place - 1 in wanted else None
             for place in range(len(operator.inputs))
         )
         traces = {trace.table: self.before.trace(trace.table) for trace in operator.traces}
@@ -364,8 +262,8 @@ class _Building:
     def _context_of(self, operator: Operator) -> Context:
         """The interval as the operator sees it: for some, watermarks are what time is."""
         node, context = operator.node, self.context
-        if operator.ref in self.whole:
-            context = replace(context, whole=self.whole[operator.ref])
+        if operator.ref in self.touched.whole:
+            context = replace(context, whole=self.touched.whole[operator.ref])
         if context.guarding is not None:
             guarding = replace(context.guarding, views=self.readers[operator.ref])
             context = replace(context, guarding=guarding)
@@ -406,11 +304,6 @@ def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, by_ref: Mapping[int, Oper
     )
 
 
-def _numbers(ranges: Ranges) -> Mapping[str, Numbers]:
-    """The values of those columns of which they are known."""
-    return {name: one.numbers for name, one in ranges.items() if one.numbers is not None}
-
-
 def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
     return {operator.ref: operator for operator in circuit.operators}
 
@@ -433,13 +326,6 @@ def _scan(node: Scan, sources: Mapping[str, DataFrame]) -> DataFrame:
 
 def _values(node: Values, context: Context) -> DataFrame:
     """The rows that stand in a query: they come with the first step of all."""
-    rows = _rows_of(node, context)
+    rows = rows_of(node, context)
     shown = rows if context.is_first else rows.limit(0)
     return shown.select("*", F.lit(FIRST).cast("bigint").alias(STEP))
-
-
-def _rows_of(node: Values, context: Context) -> DataFrame:
-    rows = ", ".join(f"({', '.join(cell.text for cell in row)})" for row in node.rows)
-    names = ", ".join(map(quoted, node.columns))
-    found = context.spark.sql(f"SELECT * FROM VALUES {rows} AS t ({names})")
-    return found.select("*", F.lit(1).cast("bigint").alias(WEIGHT))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +49,10 @@ from lockstep_engine.deltas import quoted
 __all__ = [
     "Measured",
     "Measures",
+    "Met",
     "Range",
     "Ranges",
+    "around",
     "delta_ranges",
     "measured",
     "measured_rows",
@@ -94,6 +97,11 @@ class Range:
 
 Ranges = Mapping[str, Range]
 """By column; a column without one may hold anything."""
+Met = Mapping[int, Ranges]
+"""Of inputs of a join, by place: the ranges of all their rows, from before and changed, that a change of
+another input can meet, or that are changes."""
+
+_NOTHING: Met = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,10 @@ class Measures:
         if source not in self._known:
             self._known[source] = measured(self._deltas[source])
         return self._known[source]
+
+    def known_ranges(self, source: str) -> Ranges | None:
+        """What is known without a job, None where it is that the delta has no row."""
+        return self._known[source].ranges if source in self._known else {}
 
 
 def measured(delta: DataFrame) -> Measured:
@@ -181,7 +193,7 @@ def within(state: DataFrame, types: Mapping[str, DataType], ranges: Ranges) -> D
     return state
 
 
-def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
+def delta_ranges(node: Node, inputs: Sequence[Ranges | None], met: Met = _NOTHING) -> Ranges:
     """The ranges of an operator's delta, by those of its inputs' deltas, None where they have no row."""
     changed = [one for one in inputs if one is not None]
     match node:
@@ -195,7 +207,7 @@ def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
         case UnionAll():
             return _all(node.columns, [ranges.get for ranges in changed])
         case MultiwayJoin():
-            return _of_join(node, node.columns, dict(enumerate(inputs)))
+            return _of_join(node, node.columns, dict(enumerate(inputs)), met)
         case Aggregate() | Upsert() | SessionGroups():
             return {name: found for r in changed for name, found in r.items() if name in node.keys}
         case Window():
@@ -205,12 +217,19 @@ def delta_ranges(node: Node, inputs: Sequence[Ranges | None]) -> Ranges:
             return {}
 
 
-def state_ranges(node: Node, place: int, inputs: Sequence[Ranges | None]) -> Ranges:
+def state_ranges(
+    node: Node, place: int, inputs: Sequence[Ranges | None], met: Met = _NOTHING
+) -> Ranges:
     """The ranges of what an operator looks up in the rows of an input that were there before."""
     if isinstance(node, MultiwayJoin):
         others = {n: ranges for n, ranges in enumerate(inputs) if n != place}
-        return _of_join(node, node.inputs[place].columns, others)
+        return _of_join(node, node.inputs[place].columns, others, met)
     return delta_ranges(node, inputs)
+
+
+def around(found: Sequence[Ranges]) -> Ranges:
+    """The ranges of all rows of which some have these and some those; at least one."""
+    return _all(found[0], [ranges.get for ranges in found]) if found else {}
 
 
 def _all(
@@ -229,17 +248,20 @@ def _all(
 
 
 def _of_join(
-    node: MultiwayJoin, columns: Iterable[str], changes: Mapping[int, Ranges | None]
+    node: MultiwayJoin, columns: Iterable[str], changes: Mapping[int, Ranges | None], met: Met
 ) -> dict[str, Range]:
     """Of the combinations in which one of the changes is: a column has a range where each change has
-    one for a column that is equated with it, by way of others, too."""
+    one for a column that is equated with it, by way of others, too; or where an input has one that is
+    in all combinations."""
     equal = equal_columns(node)
+    in_all = {name: found for ranges in met.values() for name, found in ranges.items()}
 
-    def by(place: int, ranges: Ranges) -> Callable[[str], Range | None]:
-        own = node.inputs[place].columns
-        return lambda name: next(
-            (ranges[one] for one in own if one in ranges and one in equal.get(name, {name})), None
-        )
+    def by(ranges: Ranges) -> Callable[[str], Range | None]:
+        def of(name: str) -> Range | None:
+            same = sorted(equal.get(name, {name}))
+            known = (among[one] for among in (ranges, in_all) for one in same if one in among)
+            return next(known, None)
 
-    found = [by(place, ranges) for place, ranges in changes.items() if ranges is not None]
-    return _all(columns, found)
+        return of
+
+    return _all(columns, [by(ranges) for ranges in changes.values() if ranges is not None])

@@ -16,7 +16,6 @@ __all__ = [
     "few_rows",
     "is_of_connect",
     "no_rows",
-    "rows_given",
     "types_of_columns",
 ]
 
@@ -39,11 +38,6 @@ def types_of_columns(spark: SparkSession, declared: str) -> StructType:
 def no_rows(spark: SparkSession, declared: str) -> DataFrame:
     """A frame of these columns that is empty."""
     return spark.createDataFrame([], types_of_columns(spark, declared))
-
-
-def rows_given(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
-    """A frame of rows that this process has, in the order of the schema's columns, as of its types."""
-    return spark.createDataFrame(rows.cast(to_arrow_schema(schema)), schema)
 
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:

@@ -34,6 +34,10 @@ MERGE_ON_READ = {
 }
 DELETION_VECTORS = {**MERGE_ON_READ, "format-version": "3"}
 FULL_READ = "that only a full read can compare"
+ORDERS = "id BIGINT, customer STRING, amount INT, placed TIMESTAMP"
+REWRITE = (
+    "CALL lake.system.rewrite_data_files(table => '@orders', options => map('rewrite-all', 'true'))"
+)
 
 
 def settings_of(spark_server: Any, home: Path, broker: Any = None) -> Settings:
@@ -144,6 +148,14 @@ class Shop:
             for slice_ in division.slices
             if isinstance(slice_, TableSlice) and slice_.source == source
         ]
+
+
+def make_orders(shop: Shop, properties: dict[str, str], count: int = 300) -> None:
+    shop.make("orders", ORDERS, properties)
+    shop.sql(
+        "INSERT INTO @orders SELECT id, concat('c', id % 7), CAST(id % 100 AS INT), "
+        f"timestamp_micros(id * 1000000) FROM range({count})"
+    )
 
 
 def rows(frame: Any) -> Counter[tuple[Any, ...]]:

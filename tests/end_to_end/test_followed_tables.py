@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
 from lockstep.sql.circuit import SMALL_RECORDS
 from lockstep_engine import attempt
-from lockstep_engine.context import Context
 from lockstep_engine.sources import file_rows
-from lockstep_engine.sources.iceberg import look_up_before
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import (
@@ -31,14 +28,16 @@ from followed_shop import (
     DELETION_VECTORS,
     FULL_READ,
     MERGE_ON_READ,
+    ORDERS,
+    REWRITE,
     Shop,
+    make_orders,
     rows,
     settings_of,
 )
 
 pytestmark = [pytest.mark.spark]
 
-ORDERS = "id BIGINT, customer STRING, amount INT, placed TIMESTAMP"
 CUSTOMERS = "customer STRING, country STRING"
 QUERIES = {
     "big": "SELECT o.id, o.amount, o.placed, c.country FROM @orders o "
@@ -56,14 +55,6 @@ NEW_ORDER = "INSERT INTO @orders VALUES ({}, 'c1', 77, TIMESTAMP '2026-01-01 00:
 def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
     settings = settings_of(spark_server, tmp_path / "home")
     return Shop(spark, settings, database, tmp_path / "project")
-
-
-def make_orders(shop: Shop, properties: dict[str, str], count: int = 300) -> None:
-    shop.make("orders", ORDERS, properties)
-    shop.sql(
-        "INSERT INTO @orders SELECT id, concat('c', id % 7), CAST(id % 100 AS INT), "
-        f"timestamp_micros(id * 1000000) FROM range({count})"
-    )
 
 
 def two_tables(shop: Shop, properties: dict[str, str]) -> None:
@@ -85,9 +76,6 @@ MERGE = (
     "ON t.id = s.id WHEN MATCHED AND t.id < 295 THEN DELETE "
     "WHEN MATCHED THEN UPDATE SET amount = s.amount "
     "WHEN NOT MATCHED THEN INSERT (id, customer, amount) VALUES (s.id, 'c6', s.amount)"
-)
-REWRITE = (
-    "CALL lake.system.rewrite_data_files(table => '@orders', options => map('rewrite-all', 'true'))"
 )
 IN_ONE_INTERVAL = (
     (),
@@ -336,68 +324,6 @@ def test_every_type_goes_through_unchanged(
     shop.advance()
     shop.check(queries)
     assert full_read == any(FULL_READ in line for line in shop.said)
-
-
-LOOKED_UP = {
-    # By a number that both have, behind a filter and under another name; and of three inputs one twice.
-    "pairs": "SELECT o.id, o.amount, n.note FROM @orders o "
-    "JOIN (SELECT about AS whose, note FROM @notes WHERE note <> 'n3') n ON o.id = n.whose",
-    "twice": "SELECT a.id, b.note, c.note AS other FROM @orders a "
-    "JOIN @notes b ON a.id = b.about JOIN @notes c ON c.about = b.about AND b.note < c.note",
-    "noted": "SELECT about, count(*) AS n FROM @notes GROUP BY about",
-    "last": "SELECT about, note FROM (SELECT *, row_number() OVER (PARTITION BY about "
-    "ORDER BY note DESC) AS place FROM @notes) WHERE place = 1",
-}
-
-
-@pytest.mark.parametrize(
-    ("properties", "tables"),
-    [
-        # What rewritten files take away and give back is netted by Spark: keys are not known here.
-        (COPY_ON_WRITE, {"notes"}),
-        (MERGE_ON_READ, {"orders", "notes"}),
-        (DELETION_VECTORS, {"orders", "notes"}),
-    ],
-    ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
-)
-def test_of_large_tables_few_rows_are_looked_up(
-    shop: Shop, properties: dict[str, str], tables: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked_up: list[tuple[str, int | None]] = []
-
-    def noted(spark: Any, source: Any, *more: Any) -> Any:
-        found = look_up_before(spark, source, *more)
-        looked_up.append((source.name, None if found is None else found.count()))
-        return found
-
-    monkeypatch.setattr(attempt, "look_up_before", noted)
-    monkeypatch.setattr(attempt, "Context", partial(Context, large_state=1))
-    make_orders(shop, properties)
-    shop.make("notes", "about INT, note STRING", properties)
-    shop.sql(
-        "INSERT INTO @notes SELECT CAST(IF(id % 50 = 0, NULL, id % 250) AS INT), "
-        "concat('n', id % 9) FROM range(600)"
-    )
-    sources = shop.source("orders", ORDERS) + shop.source("notes", "about INT, note STRING")
-    shop.deploy(LOOKED_UP, sources)
-    shop.advance()
-    shop.check(LOOKED_UP)
-    for statements in (
-        ("DELETE FROM @orders WHERE id IN (3, 7, 30)",),
-        (
-            "DELETE FROM @notes WHERE about = 20",
-            "UPDATE @notes SET note = 'n8' WHERE about = 21",
-            "INSERT INTO @notes VALUES (40, 'n10'), (NULL, 'n10')",
-        ),
-        (REWRITE, "DELETE FROM @orders WHERE id = 40", "DELETE FROM @notes WHERE about IS NULL"),
-        ("INSERT INTO @orders VALUES (40, 'c1', 7, NULL)", "DELETE FROM @notes WHERE note = 'n10'"),
-    ):
-        for statement in statements:
-            shop.sql(statement)
-        shop.advance()
-        shop.check(LOOKED_UP)
-    assert {source for source, count in looked_up if count} == tables
-    assert max(count for _, count in looked_up if count is not None) < 100
 
 
 def test_a_view_of_another_pipeline_is_a_table_like_others(shop: Shop, tmp_path: Path) -> None:

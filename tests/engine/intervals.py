@@ -22,7 +22,7 @@ from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
-from lockstep_engine.before import Before
+from lockstep_engine.before import Before, LookedUp
 from lockstep_engine.context import (
     DEFAULT_PLACEMENT,
     LARGE_STATE,
@@ -142,7 +142,7 @@ class Runner:
                 self._size,
                 lambda name: self._size(f"source {name}"),
                 lambda source, columns, keys: _looked_up(self._table(source, columns), keys),
-                lambda table, _, keys: _looked_up(self.trace(table), keys),
+                lambda table, keys: _looked_up(self.trace(table), keys),
             ),
             context,
             self._measures(sources),
@@ -243,16 +243,16 @@ class Runner:
         return self._spark.table(view)
 
 
-def _looked_up(rows: DataFrame | None, keys: Mapping[str, Numbers]) -> DataFrame | None:
+def _looked_up(rows: DataFrame | None, keys: Mapping[str, Numbers]) -> LookedUp | None:
     """The rows that hold one of the numbers, or null, in each of the columns, and no others."""
-    assert rows is not None, "it has rows that are many"
+    assert rows is not None, "nothing is looked up in what is new"
     whole = {field.name for field in rows.schema if isinstance(field.dataType, IntegralType)}
-    if whole.isdisjoint(keys):
+    if keys and whole.isdisjoint(keys):
         return None
     for name in whole & keys.keys():
         column = F.col(quoted(name))
         rows = rows.where(column.isin(keys[name].tolist()) | column.isNull())
-    return rows
+    return LookedUp(rows, measured_rows(rows.toArrow()).ranges)
 
 
 def _microseconds(time: datetime) -> int:

@@ -29,8 +29,10 @@ from lockstep.sql.plans.nodes import (
 from lockstep_engine.operators.linear import scanned_below
 from lockstep_engine.ranges import (
     Measured,
+    Met,
     Range,
     Ranges,
+    around,
     delta_ranges,
     measured,
     measured_rows,
@@ -90,6 +92,44 @@ def test_ranges_of_what_is_looked_up(
     place: int, inputs: list[Ranges | None], expected: Ranges
 ) -> None:
     assert state_ranges(CHAIN, place, inputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "inputs", "met", "expected"),
+    [
+        # The change of t says nothing of v's f, the rows of u that it meets do not either: b does.
+        (2, [{"a": A}, None, None], {}, {"e": A}),
+        (2, [{"d": A}, None, None], {0: {"b": B}}, {"f": B}),
+        # What a change says of itself goes before what is said of all rows.
+        (2, [{"a": A, "b": A}, None, None], {0: {"b": B}}, {"e": A, "f": A}),
+        # Another's change says of f what all rows of t do.
+        (
+            2,
+            [{"a": A, "b": A}, {"c": B}, None],
+            {0: {"b": B}},
+            {"e": number(1, 9), "f": number(1, 9)},
+        ),
+        # Where nothing else has changed nothing is met.
+        (2, [None, None, {"e": A}], {0: {"b": B}}, {}),
+    ],
+)
+def test_ranges_go_on_through_rows_that_are_known(
+    place: int, inputs: list[Ranges | None], met: Met, expected: Ranges
+) -> None:
+    assert state_ranges(CHAIN, place, inputs, met) == expected
+
+
+def test_the_change_of_a_join_has_the_ranges_of_rows_that_it_meets() -> None:
+    assert delta_ranges(CHAIN, [{"a": A}, None, None], {1: {"d": B}}) == {
+        **dict.fromkeys("ace", A),
+        "d": B,
+    }
+
+
+def test_a_range_around_all_rows() -> None:
+    assert around([{"a": A, "b": A}, {"a": B}]) == {"a": number(1, 9)}
+    assert around([{"a": A}]) == {"a": A}
+    assert around([]) == {}
 
 
 COLUMNS = "n tinyint, i bigint, d date, ts timestamp, s string, x double"

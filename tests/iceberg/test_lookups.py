@@ -79,6 +79,7 @@ def expected(table: Table, columns: tuple[str, ...], keys: Mapping[str, Any]) ->
         {"part": numbers(-(1 << 40), 3, 1 << 40)},
         {"Id": numbers(*range(100, 300)), "part": numbers(5, 6, 7)},
         {"Id": numbers(-(1 << 63), (1 << 63) - 1)},
+        {},
     ],
 )
 def test_rows_with_wanted_keys_or_null_are_found(table: Table, keys: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Rows of a large table by their keys, read by whoever asks.
 
 The law: what is found are rows of the snapshot, each as often as it is there; and among them is every
-row that holds, in each column of the keys, one of the wanted numbers, or null.
+row that holds, in each column of the keys, one of the wanted numbers, or null: without keys, all rows.
 
 Spark takes longer to plan a scan, and to compile the loop over its rows, than it takes to read the few
 row groups in which keys stand that are near one another.
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
@@ -64,8 +65,8 @@ def look_up(
 ) -> pa.Table | None:
     """These columns of the rows, whose names' letters may be of another case in the table.
 
-    `keys` are some of the columns; one that does not hold whole numbers says nothing. None where there
-    is no other, much would have to be read, or files hold rows in another form than the table.
+    `keys` are some of the columns; one that does not hold whole numbers says nothing. None where all say
+    nothing, much would have to be read, or files hold rows in another form than the table.
     """
     if _files_listed(table, snapshot_id) > MOST_LISTED:
         return None
@@ -79,9 +80,9 @@ def look_up(
         # PyIceberg reads a name with such a mark as another one.
         if isinstance(schema.find_type(names[name]), _WHOLE) and '"' not in names[name]
     }
-    if not wanted:
+    if keys and not wanted:
         return None
-    near = " AND ".join(_near(name, numbers) for name, numbers in wanted.items())
+    near = " AND ".join(_near(name, numbers) for name, numbers in wanted.items()) or AlwaysTrue()
     tasks = list(table.scan(near, snapshot_id=snapshot_id).plan_files())
     others = any(task.file.file_format is not FileFormat.PARQUET for task in tasks)
     if others or len(tasks) > MOST_OPENED:

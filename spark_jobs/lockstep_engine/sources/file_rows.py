@@ -134,11 +134,15 @@ def read_few(
     changes: Sequence[StepChange],
 ) -> ChangedRows | None:
     """The same as `read_changes`, by this process; None where they are many, or much has to be read."""
-    read, schema = _reader(spark, table, source, columns, changes)
+    return _read_here(spark, *_reader(spark, table, source, columns, changes))
+
+
+def _read_here(spark: SparkSession, read: _ReadFiles, schema: StructType) -> ChangedRows | None:
     rows = read.few()
     if rows is None:
         return None
-    replaced = any(one.change.weight < 0 and one.change.unless is None for one in changes)
+    changes = (one.change for one in read.changes)
+    replaced = any(change.weight < 0 and change.unless is None for change in changes)
     return ChangedRows(spark.createDataFrame(rows, schema), None if replaced else rows)
 
 
@@ -155,10 +159,10 @@ def read_changes(
     `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
     own; small ones share them, but for `least_tasks`.
     """
-    few = read_few(spark, table, source, columns, changes)
+    read, schema = _reader(spark, table, source, columns, changes)
+    few = _read_here(spark, read, schema)
     if few is not None:
         return few
-    read, schema = _reader(spark, table, source, columns, changes)
     size = sum(change.change.file.file_size_in_bytes for change in changes)
     tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
     numbers = spark.range(0, len(changes), 1, tasks)

@@ -29,17 +29,15 @@ from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.lookups import Numbers, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
-from lockstep_engine.computed import computed
+from lockstep_engine.before import LookedUp
+from lockstep_engine.computed import FEW_BYTES, computed, given
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.ranges import Measured, measured_rows
 from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes, read_few
-from lockstep_engine.told import no_rows, rows_given, types_of_columns
+from lockstep_engine.told import no_rows, types_of_columns
 
 __all__ = ["Followed", "look_up_before", "read_before", "read_table", "records_before"]
-
-FEW_BYTES = 256 << 10
-"""Rows of so many bytes go along with each request that reads them; more are put down at the server."""
 
 
 @dataclass(frozen=True)
@@ -239,19 +237,20 @@ def look_up_before(
     keys: Mapping[str, Numbers],
     interval: Interval,
     catalog: OpenCatalog,
-) -> DataFrame | None:
+) -> LookedUp | None:
     """Of the rows that the table had before the interval at least those that hold wanted numbers, or
-    null, in the columns `keys`: `columns` and `_weight`. Read here; None where Spark should."""
+    null, in the columns `keys`, or all: `columns` and `_weight`. Read here; None where Spark should."""
     start = _start(source, interval)
     if start is None:
-        return None
+        return LookedUp(read_before(spark, source, columns, interval), None)
     found = look_up(load_followed(catalog, source), start, columns, keys)
     if found is None:
         return None
     types = {column.key: column.type for column in source.columns}
     declared = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
-    rows = rows_given(spark, found, types_of_columns(spark, declared))
-    return rows.withColumn(WEIGHT, F.lit(1).cast("bigint"))
+    rows = given(spark, found, types_of_columns(spark, declared))
+    weighed = rows.withColumn(WEIGHT, F.lit(1).cast("bigint"))
+    return LookedUp(weighed, measured_rows(found).ranges)
 
 
 def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog) -> int:

@@ -1,0 +1,256 @@
+"""What was there before an interval, of what its changes can touch.
+
+Few rows are read by this process, where it knows by which numbers; large state is narrowed to ranges,
+for Spark to read; all else Spark reads whole. The law: of the rows that an operator looks up, none is
+missing that a change can touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType
+
+from lockstep.lake.lookups import Numbers
+from lockstep.sql.circuit import Operator, TraceSpec, sources_below
+from lockstep.sql.plans.nodes import MultiwayJoin, Scan, Values
+from lockstep.threads import in_parallel
+from lockstep_engine.before import Before, LookedUp
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import WEIGHT, quoted
+from lockstep_engine.operators import State, evaluate
+from lockstep_engine.operators.linear import rows_before, scanned_below
+from lockstep_engine.ranges import (
+    Measures,
+    Met,
+    Ranges,
+    around,
+    delta_ranges,
+    state_ranges,
+    within,
+)
+
+__all__ = ["Touched", "rows_of"]
+
+FEW_STATE = 10_000
+"""Tables of so few rows are read by this process, whatever is touched: Spark plans for longer."""
+
+
+@dataclass
+class _DeltaRanges:
+    """The ranges of the operators' deltas, by those of the sources."""
+
+    operators: Mapping[int, Operator]
+    silent: Collection[int]
+    of_source: Callable[[str], Ranges | None]
+    met: Mapping[int, Met]
+    _found: dict[int, Ranges | None] = field(default_factory=dict)
+
+    def of(self, ref: int) -> Ranges | None:
+        """None where the delta has no row."""
+        if ref in self.silent:
+            return None
+        if ref not in self._found:
+            operator = self.operators[ref]
+            if isinstance(operator.node, Scan):
+                found, wanted = self.of_source(operator.node.source), operator.node.columns
+                self._found[ref] = found and {n: r for n, r in found.items() if n in wanted}
+            else:
+                met = self.met.get(ref, {})
+                self._found[ref] = delta_ranges(operator.node, self.below(operator), met)
+        return self._found[ref]
+
+    def below(self, operator: Operator) -> tuple[Ranges | None, ...]:
+        """Of the operator's inputs."""
+        return tuple(map(self.of, operator.inputs))
+
+    def touched(self, operator: Operator, place: int) -> Ranges:
+        """The ranges of what the operator looks up in the rows of an input."""
+        met = self.met.get(operator.ref, {})
+        return state_ranges(operator.node, place, self.below(operator), met)
+
+
+class Touched:
+    """The state that operators look up, given by `before`. `operators` are those of the circuit by ref,
+    `silent` those whose delta is known to be empty, of which more may become known.
+
+    `whole` are, by ref, the columns of an operator's large state that are whole numbers.
+    """
+
+    def __init__(
+        self,
+        operators: Mapping[int, Operator],
+        before: Before,
+        measures: Measures,
+        silent: Collection[int],
+    ) -> None:
+        self.whole: dict[int, frozenset[str]] = {}
+        self._operators = operators
+        self._before = before
+        self._rows: dict[int, DataFrame] = {}
+        self._met: dict[int, dict[int, Ranges]] = {}
+        # What has to be measured by a job is so for large state only.
+        self._measured = _DeltaRanges(
+            operators, silent, lambda name: measures.of(name).ranges, self._met
+        )
+        self._known = _DeltaRanges(operators, silent, measures.known_ranges, self._met)
+
+    def state(self, operator: Operator, context: Context) -> State:
+        """The rows that the operator looks up, of its inputs and in traces of its own."""
+        found = self._looked_up(operator, context)
+        rows = tuple(
+            found[place] if place in found else self.input(operator, place, context)
+            for place in range(len(operator.rows))
+        )
+        return State(rows, self._own(operator, context))
+
+    def input(self, operator: Operator, place: int, context: Context) -> DataFrame | None:
+        """The rows of an input that the operator looks up, as Spark reads them; None where there were
+        none before."""
+        trace = operator.rows[place] if operator.rows else None
+        if trace is not None:
+            return self._trace(operator, place, trace, context)
+        if context.is_first:
+            return None
+        ref = operator.inputs[place]
+        if ref not in self._rows:
+            self._rows[ref] = self._through(ref, lambda leaf: self._leaf(leaf, context), context)
+        sizes = map(self._before.table_size, sources_below(self._operators, ref))
+        if max(sizes, default=0) < context.large_state:
+            return self._rows[ref]
+        return self._narrowed(self._rows[ref], operator, place, self._operators[ref].node.columns)
+
+    def _trace(
+        self, operator: Operator, place: int, trace: TraceSpec, context: Context
+    ) -> DataFrame | None:
+        """The rows of a trace that the changes of the inputs can touch, by that of one input."""
+        rows = self._before.trace(trace.table)
+        if rows is None or self._before.trace_size(trace.table) < context.large_state:
+            return rows
+        return self._narrowed(rows, operator, place, trace.row)
+
+    def _narrowed(
+        self, rows: DataFrame, operator: Operator, place: int, columns: Collection[str]
+    ) -> DataFrame:
+        """Of large state what the changes of the inputs can touch; the operator is to know what is a
+        whole number there."""
+        types = {field.name: field.dataType for field in rows.schema}
+        whole = {name for name, kind in types.items() if isinstance(kind, IntegralType)}
+        self.whole[operator.ref] = self.whole.get(operator.ref, frozenset()) | whole
+        found = self._measured.touched(operator, place)
+        return within(rows, types, {n: one for n, one in found.items() if n in columns})
+
+    def _leaf(self, leaf: Operator, context: Context) -> DataFrame:
+        """What a followed table had, and what stands in the query."""
+        if isinstance(leaf.node, Scan):
+            return self._before.table(leaf.node.source, leaf.node.columns)
+        assert isinstance(leaf.node, Values), "nothing else is without inputs"
+        return rows_of(leaf.node, context)
+
+    def _through(
+        self, ref: int, leaf: Callable[[Operator], DataFrame], context: Context
+    ) -> DataFrame:
+        """The rows of a relation, by those of its leaves."""
+        found = rows_before(self._operators, ref, leaf, evaluate, context.silenced())
+        assert found is not None, "each leaf has its rows"
+        return found
+
+    def _looked_up(self, operator: Operator, context: Context) -> Mapping[int, DataFrame]:
+        """The rows that this process has read, by input.
+
+        By what has been read it knows the numbers by which the next input is met: it goes on from lines
+        to their orders, and from these to their customers.
+        """
+        found: dict[int, DataFrame] = {}
+        if not context.is_small or context.is_first:
+            return found
+        met = self._met.setdefault(operator.ref, {})
+        waiting = set(range(len(operator.rows)))
+        while ready := self._ready(operator, waiting):
+            looked_up = in_parallel(lambda place: self._look_up(operator, place, context), ready)
+            for place, one in zip(ready, looked_up, strict=True):
+                if one is not None:
+                    found[place] = one.rows
+                    both = (one.ranges, self._known.of(operator.inputs[place]))
+                    met[place] = around([ranges for ranges in both if ranges is not None])
+            waiting -= set(ready)
+        return found
+
+    def _ready(self, operator: Operator, waiting: Collection[int]) -> list[int]:
+        """The inputs of which it is known by which numbers rows are met; or else those that are tiny."""
+        by_keys = [p for p in waiting if _numbers(self._known.touched(operator, p))]
+        return by_keys or [p for p in waiting if self._is_tiny(operator, p)]
+
+    def _is_tiny(self, operator: Operator, place: int) -> bool:
+        """Whether an input has few rows, and something that can meet them has changed."""
+        below = scanned_below(self._operators, operator.inputs[place])
+        if operator.rows[place] is not None or below is None:
+            return False
+        changes = list(self._known.below(operator))
+        if isinstance(operator.node, MultiwayJoin):
+            del changes[place]
+        is_met = any(change is not None for change in changes)
+        return is_met and self._before.table_size(below[0].source) <= FEW_STATE
+
+    def _look_up(self, operator: Operator, place: int, context: Context) -> LookedUp | None:
+        trace = operator.rows[place]
+        if trace is not None:
+            return self._in_trace(operator, place, trace, context)
+        ref = operator.inputs[place]
+        below = scanned_below(self._operators, ref)
+        if below is None:
+            return None
+        scan, columns = below
+        touched = _numbers(self._known.touched(operator, place))
+        keys = {columns[name]: one for name, one in touched.items() if name in columns}
+        if not keys and not self._is_tiny(operator, place):
+            return None
+        found = self._before.look_up(scan.source, scan.columns, keys)
+        if found is None:
+            return None
+        rows = self._through(ref, lambda _: found.rows, context)
+        return LookedUp(rows, self._ranges_through(ref, found.ranges))
+
+    def _ranges_through(self, ref: int, found: Ranges | None) -> Ranges | None:
+        """The ranges of the rows of a relation, by those of the scan's rows that it is made of."""
+        operator = self._operators[ref]
+        if found is None or isinstance(operator.node, Scan):
+            return found
+        return delta_ranges(operator.node, [self._ranges_through(operator.inputs[0], found)])
+
+    def _own(self, operator: Operator, context: Context) -> Mapping[str, DataFrame | None]:
+        """The traces that are not of the operator's inputs, by table."""
+        traces = [trace for trace in operator.traces if trace not in operator.rows]
+        found = in_parallel(lambda one: self._in_trace(operator, 0, one, context), traces)
+        return {
+            trace.table: self._trace(operator, 0, trace, context) if one is None else one.rows
+            for trace, one in zip(traces, found, strict=True)
+        }
+
+    def _in_trace(
+        self, operator: Operator, place: int, trace: TraceSpec, context: Context
+    ) -> LookedUp | None:
+        if not context.is_small or context.is_first or self._before.trace(trace.table) is None:
+            return None
+        # Each interval adds a file to it: to open these takes as long here as for Spark's tasks.
+        if self._before.trace_size(trace.table) < context.large_state:
+            return None
+        touched = _numbers(self._known.touched(operator, place))
+        keys = {name: one for name, one in touched.items() if name in trace.row}
+        return self._before.look_up_trace(trace.table, keys) if keys else None
+
+
+def rows_of(node: Values, context: Context) -> DataFrame:
+    """The rows that stand in a query, with their `_weight`."""
+    rows = ", ".join(f"({', '.join(cell.text for cell in row)})" for row in node.rows)
+    names = ", ".join(map(quoted, node.columns))
+    found = context.spark.sql(f"SELECT * FROM VALUES {rows} AS t ({names})")
+    return found.select("*", F.lit(1).cast("bigint").alias(WEIGHT))
+
+
+def _numbers(ranges: Ranges) -> Mapping[str, Numbers]:
+    """The values of those columns of which they are known."""
+    return {name: one.numbers for name, one in ranges.items() if one.numbers is not None}

@@ -1,0 +1,158 @@
+"""Rows of followed tables that a change meets are looked up by the driver: a view is as it would be.
+
+It is compared with Spark's answer to its own query, asked of the tables themselves.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep_engine import attempt, touched
+from lockstep_engine.sources.iceberg import look_up_before
+
+sys.path.insert(0, str(Path(__file__).parent))
+from followed_shop import (
+    COPY_ON_WRITE,
+    DELETION_VECTORS,
+    MERGE_ON_READ,
+    ORDERS,
+    REWRITE,
+    Shop,
+    make_orders,
+    settings_of,
+)
+
+pytestmark = [pytest.mark.spark]
+
+
+@pytest.fixture
+def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
+    settings = settings_of(spark_server, tmp_path / "home")
+    return Shop(spark, settings, database, tmp_path / "project")
+
+
+LOOKED_UP = {
+    # By a number that both have, behind a filter and under another name; and of three inputs one twice.
+    "pairs": "SELECT o.id, o.amount, n.note FROM @orders o "
+    "JOIN (SELECT about AS whose, note FROM @notes WHERE note <> 'n3') n ON o.id = n.whose",
+    "twice": "SELECT a.id, b.note, c.note AS other FROM @orders a "
+    "JOIN @notes b ON a.id = b.about JOIN @notes c ON c.about = b.about AND b.note < c.note",
+    "noted": "SELECT about, count(*) AS n FROM @notes GROUP BY about",
+    "last": "SELECT about, note FROM (SELECT *, row_number() OVER (PARTITION BY about "
+    "ORDER BY note DESC) AS place FROM @notes) WHERE place = 1",
+}
+
+
+@pytest.mark.parametrize(
+    ("properties", "tables"),
+    [
+        # What rewritten files take away and give back is netted by Spark: keys are not known here.
+        (COPY_ON_WRITE, {"notes"}),
+        (MERGE_ON_READ, {"orders", "notes"}),
+        (DELETION_VECTORS, {"orders", "notes"}),
+    ],
+    ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
+)
+def test_of_tables_few_rows_are_looked_up(
+    shop: Shop, properties: dict[str, str], tables: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[tuple[str, int | None]] = []
+
+    def noted(spark: Any, source: Any, *more: Any) -> Any:
+        found = look_up_before(spark, source, *more)
+        looked_up.append((source.name, None if found is None else found.rows.count()))
+        return found
+
+    monkeypatch.setattr(attempt, "look_up_before", noted)
+    monkeypatch.setattr(touched, "FEW_STATE", 0)
+    make_orders(shop, properties)
+    shop.make("notes", "about INT, note STRING", properties)
+    shop.sql(
+        "INSERT INTO @notes SELECT CAST(IF(id % 50 = 0, NULL, id % 250) AS INT), "
+        "concat('n', id % 9) FROM range(600)"
+    )
+    sources = shop.source("orders", ORDERS) + shop.source("notes", "about INT, note STRING")
+    shop.deploy(LOOKED_UP, sources)
+    shop.advance()
+    shop.check(LOOKED_UP)
+    for statements in (
+        ("DELETE FROM @orders WHERE id IN (3, 7, 30)",),
+        (
+            "DELETE FROM @notes WHERE about = 20",
+            "UPDATE @notes SET note = 'n8' WHERE about = 21",
+            "INSERT INTO @notes VALUES (40, 'n10'), (NULL, 'n10')",
+        ),
+        (REWRITE, "DELETE FROM @orders WHERE id = 40", "DELETE FROM @notes WHERE about IS NULL"),
+        ("INSERT INTO @orders VALUES (40, 'c1', 7, NULL)", "DELETE FROM @notes WHERE note = 'n10'"),
+    ):
+        for statement in statements:
+            shop.sql(statement)
+        shop.advance()
+        shop.check(LOOKED_UP)
+    assert {source for source, count in looked_up if count} == tables
+    assert max(count for _, count in looked_up if count is not None) < 100
+
+
+LINES = "line BIGINT, whose BIGINT, piece INT"
+BOUGHT = "id BIGINT, buyer BIGINT, day DATE"
+BUYERS = "id BIGINT, land INT, name STRING"
+LANDS = "id INT, name STRING"
+SALES = {
+    # A change of lines meets bought by its own number, buyers by bought's, lands by buyers'.
+    "sales": "SELECT l.line, l.piece, b.day, y.name, a.name AS land FROM @lines l "
+    "JOIN @bought b ON l.whose = b.id JOIN @buyers y ON b.buyer = y.id JOIN @lands a ON a.id = y.land",
+    "by_land": "SELECT a.name, count(*) AS n, max(b.day) AS last FROM @lines l, @bought b, @buyers y, "
+    "@lands a WHERE l.whose = b.id AND b.buyer = y.id AND a.id = y.land GROUP BY a.name",
+    "beside": "SELECT y.name, a.name AS land FROM @buyers y LEFT JOIN @lands a ON a.id = y.land",
+}
+
+
+def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From lines to what was bought, and on to its buyers and their lands; a table without a row too."""
+    looked_up: dict[str, list[int]] = {}
+
+    def noted(spark: Any, source: Any, *more: Any) -> Any:
+        found = look_up_before(spark, source, *more)
+        assert found is not None
+        looked_up.setdefault(source.name, []).append(found.rows.count())
+        return found
+
+    monkeypatch.setattr(attempt, "look_up_before", noted)
+    monkeypatch.setattr(touched, "FEW_STATE", 10)
+    columns = {"lines": LINES, "bought": BOUGHT, "buyers": BUYERS, "lands": LANDS}
+    for name, declared in columns.items():
+        shop.make(name, declared, MERGE_ON_READ)
+    shop.sql("INSERT INTO @lines SELECT id, IF(id % 40 = 7, NULL, id % 90), id % 5 FROM range(500)")
+    shop.sql(
+        "INSERT INTO @bought SELECT id, id % 30, date '2026-01-01' + CAST(id AS INT) FROM range(100)"
+    )
+    shop.sql(
+        "INSERT INTO @buyers SELECT id, IF(id = 4, NULL, id % 4), concat('y', id) FROM range(25)"
+    )
+    shop.deploy(SALES, "".join(shop.source(name, declared) for name, declared in columns.items()))
+    shop.advance()
+    shop.check(SALES)
+    for statements in (
+        ("INSERT INTO @lands VALUES (0, 'NL'), (1, 'DE'), (2, 'FR')",),
+        ("DELETE FROM @lines WHERE whose IN (3, 33)", "INSERT INTO @lines VALUES (900, 33, 1)"),
+        ("DELETE FROM @bought WHERE id = 5", "DELETE FROM @lines WHERE line IN (5, 6)"),
+        ("UPDATE @buyers SET land = 3 WHERE id IN (6, 7)", "INSERT INTO @lands VALUES (3, 'IT')"),
+        ("UPDATE @bought SET buyer = 1 WHERE id IN (8, 9)", "DELETE FROM @buyers WHERE id = 2"),
+        (
+            "DELETE FROM @lands WHERE id = 1",
+            "INSERT INTO @lines VALUES (901, NULL, NULL), (902, 8, 2)",
+        ),
+    ):
+        for statement in statements:
+            shop.sql(statement)
+        shop.advance()
+        shop.check(SALES)
+    assert looked_up.keys() == columns.keys()
+    assert max(looked_up["bought"]) < 100
+    assert max(looked_up["buyers"]) < 25
