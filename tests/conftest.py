@@ -104,8 +104,22 @@ def _start_spark(folder: Path) -> tuple[process.Process, dict[str, str]]:
     )
     log = folder / "connect.log"
     server = connect.start(folder, jar_paths("spark"), options, log)
-    _wait(server, lambda: connect.wait_ready(server, options.port, log), connect.STOP_SECONDS)
+
+    def ready() -> None:
+        connect.wait_ready(server, options.port, log)
+        _open_catalog(options.remote)
+
+    _wait(server, ready, connect.STOP_SECONDS)
     return server, {"remote": options.remote, "ui": f"http://{HOST}:{ui_port}"}
+
+
+def _open_catalog(remote: str) -> None:
+    """Two sessions that are the first at the same moment would both make the catalog's tables."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(remote).create()
+    session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
+    session.stop()
 
 
 def _wait(server: process.Process, ready: Callable[[], None], seconds: float) -> None:
