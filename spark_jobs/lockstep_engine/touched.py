@@ -170,19 +170,42 @@ class Touched:
         met = self._met.setdefault(operator.ref, {})
         waiting = set(range(len(operator.rows)))
         while ready := self._ready(operator, waiting):
-            looked_up = in_parallel(lambda place: self._look_up(operator, place, context), ready)
+            looked_up = in_parallel(
+                lambda place: self._look_up(operator, place, ready[place], context), ready
+            )
             for place, one in zip(ready, looked_up, strict=True):
                 if one is not None:
                     found[place] = one.rows
                     both = (one.ranges, self._known.of(operator.inputs[place]))
                     met[place] = around([ranges for ranges in both if ranges is not None])
-            waiting -= set(ready)
+            waiting -= ready.keys()
         return found
 
-    def _ready(self, operator: Operator, waiting: Collection[int]) -> list[int]:
-        """The inputs of which it is known by which numbers rows are met; or else those that are tiny."""
-        by_keys = [p for p in waiting if _numbers(self._known.touched(operator, p))]
-        return by_keys or [p for p in waiting if self._is_tiny(operator, p)]
+    def _ready(
+        self, operator: Operator, waiting: Collection[int]
+    ) -> Mapping[int, Mapping[str, Numbers]]:
+        """The inputs of which it is known by which numbers rows are met, with these; or else those that
+        are tiny, with none."""
+        keys = {place: self._keys(operator, place) for place in waiting}
+        by_keys = {place: one for place, one in keys.items() if one}
+        return by_keys or {p: {} for p in waiting if self._is_tiny(operator, p)}
+
+    def _keys(self, operator: Operator, place: int) -> Mapping[str, Numbers]:
+        """The numbers by which rows of an input are met, by column of what these are read from."""
+        trace = operator.rows[place]
+        if trace is not None:
+            return self._keys_of(operator, place, trace)
+        below = scanned_below(self._operators, operator.inputs[place])
+        if below is None:
+            return {}
+        _, columns = below
+        touched = _numbers(self._known.touched(operator, place))
+        return {columns[name]: one for name, one in touched.items() if name in columns}
+
+    def _keys_of(self, operator: Operator, place: int, trace: TraceSpec) -> Mapping[str, Numbers]:
+        """The same of a trace that is looked up."""
+        touched = _numbers(self._known.touched(operator, place))
+        return {name: one for name, one in touched.items() if name in trace.row}
 
     def _is_tiny(self, operator: Operator, place: int) -> bool:
         """Whether an input has few rows, and something that can meet them has changed."""
@@ -195,20 +218,16 @@ class Touched:
         is_met = any(change is not None for change in changes)
         return is_met and self._before.table_size(below[0].source) <= FEW_STATE
 
-    def _look_up(self, operator: Operator, place: int, context: Context) -> LookedUp | None:
+    def _look_up(
+        self, operator: Operator, place: int, keys: Mapping[str, Numbers], context: Context
+    ) -> LookedUp | None:
         trace = operator.rows[place]
         if trace is not None:
-            return self._in_trace(operator, place, trace, context)
+            return self._in_trace(trace, keys, context)
         ref = operator.inputs[place]
         below = scanned_below(self._operators, ref)
-        if below is None:
-            return None
-        scan, columns = below
-        touched = _numbers(self._known.touched(operator, place))
-        keys = {columns[name]: one for name, one in touched.items() if name in columns}
-        if not keys and not self._is_tiny(operator, place):
-            return None
-        found = self._before.look_up(scan.source, scan.columns, keys)
+        assert below is not None, "others have no keys, and are not tiny"
+        found = self._before.look_up(below[0].source, below[0].columns, keys)
         if found is None:
             return None
         rows = self._through(ref, lambda _: found.rows, context)
@@ -223,24 +242,25 @@ class Touched:
 
     def _own(self, operator: Operator, context: Context) -> Mapping[str, DataFrame | None]:
         """The traces that are not of the operator's inputs, by table."""
-        traces = [trace for trace in operator.traces if trace not in operator.rows]
-        found = in_parallel(lambda one: self._in_trace(operator, 0, one, context), traces)
-        return {
-            trace.table: self._trace(operator, 0, trace, context) if one is None else one.rows
-            for trace, one in zip(traces, found, strict=True)
-        }
+        own: dict[str, DataFrame | None] = {}
+        for trace in operator.traces:
+            if trace not in operator.rows:
+                keys = self._keys_of(operator, 0, trace) if context.is_small else {}
+                found = self._in_trace(trace, keys, context)
+                rows = self._trace(operator, 0, trace, context) if found is None else found.rows
+                own[trace.table] = rows
+        return own
 
     def _in_trace(
-        self, operator: Operator, place: int, trace: TraceSpec, context: Context
+        self, trace: TraceSpec, keys: Mapping[str, Numbers], context: Context
     ) -> LookedUp | None:
-        if not context.is_small or context.is_first or self._before.trace(trace.table) is None:
+        """Rows of a large trace by their keys, if there are any: each interval adds a file to it, and to
+        open those of a small one takes as long here as for Spark's tasks."""
+        if not keys or self._before.trace(trace.table) is None:
             return None
-        # Each interval adds a file to it: to open these takes as long here as for Spark's tasks.
         if self._before.trace_size(trace.table) < context.large_state:
             return None
-        touched = _numbers(self._known.touched(operator, place))
-        keys = {name: one for name, one in touched.items() if name in trace.row}
-        return self._before.look_up_trace(trace.table, keys) if keys else None
+        return self._before.look_up_trace(trace.table, keys)
 
 
 def rows_of(node: Values, context: Context) -> DataFrame:
