@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
-from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.table import FileScanTask, Table
+
+from lockstep.lake.manifests import manifests_of, planned_files
 
 __all__ = [
     "FileChange",
@@ -53,7 +55,10 @@ def changed_files(
     """
     if has_equality_deletes(table, start) or has_equality_deletes(table, end):
         return None
-    before, after = _manifests(table, start), _manifests(table, end)
+    before, after = (
+        {one.manifest_path: one for one in manifests_of(table, snapshot)}
+        for snapshot in (start, end)
+    )
     same_deletes = _of(before, ManifestContent.DELETES) == _of(after, ManifestContent.DELETES)
     # With the same deletes, what stands in a manifest of both is the same rows on both sides.
     common = _of(before, ManifestContent.DATA) & _of(after, ManifestContent.DATA)
@@ -63,12 +68,6 @@ def changed_files(
     return changes if all(map(_has_readable_deletes, changes)) else None
 
 
-def _manifests(table: Table, snapshot_id: int | None) -> Mapping[str, ManifestFile]:
-    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
-    found = [] if snapshot is None else snapshot.manifests(table.io)
-    return {manifest.manifest_path: manifest for manifest in found}
-
-
 def _of(manifests: Mapping[str, ManifestFile], content: ManifestContent) -> frozenset[str]:
     return frozenset(path for path, manifest in manifests.items() if manifest.content == content)
 
@@ -76,9 +75,8 @@ def _of(manifests: Mapping[str, ManifestFile], content: ManifestContent) -> froz
 def _tasks(
     table: Table, manifests: Mapping[str, ManifestFile], skipped: frozenset[str]
 ) -> Mapping[str, FileScanTask]:
-    planner = ManifestGroupPlanner(table_metadata=table.metadata, io=table.io)
-    wanted = [manifest for path, manifest in manifests.items() if path not in skipped]
-    return {task.file.file_path: task for task in planner.plan_files(wanted)}
+    wanted = (manifest for path, manifest in manifests.items() if path not in skipped)
+    return {task.file.file_path: task for task in planned_files(table, wanted)}
 
 
 def _changes(

@@ -30,6 +30,7 @@ from pyiceberg.types import IntegerType, LongType
 from lockstep.lake.changed_files import has_equality_deletes
 from lockstep.lake.deleted_positions import deleted_positions
 from lockstep.lake.file_batches import are_readable, batches_of_group, names_in_file
+from lockstep.lake.manifests import manifests_of, planned_files
 from lockstep.threads import in_parallel
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "Numbers", "look_up"]
@@ -83,7 +84,7 @@ def look_up(
     if keys and not wanted:
         return None
     near = " AND ".join(_near(name, numbers) for name, numbers in wanted.items()) or AlwaysTrue()
-    tasks = list(table.scan(near, snapshot_id=snapshot_id).plan_files())
+    tasks = planned_files(table, manifests_of(table, snapshot_id), near)
     others = any(task.file.file_format is not FileFormat.PARQUET for task in tasks)
     if others or len(tasks) > MOST_OPENED:
         return None

@@ -1,0 +1,83 @@
+"""Which files a snapshot has: what its manifests list, each of which a process reads once.
+
+Law: a manifest never changes, and the next one has another name; so what has been read of it is what
+it says. A commit adds some and keeps the others: of a table that is followed, or looked up in, from
+interval to interval only the new ones are read. Eighty of them took 70 ms, and were read twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+
+__all__ = ["MOST_ENTRIES", "manifests_of", "planned_files"]
+
+MOST_ENTRIES = 4000
+"""So many files' entries a process keeps, some kilobytes each, of the manifests that were read last."""
+
+
+def manifests_of(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile]:
+    """The manifests of a snapshot; none where there is no such snapshot."""
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    return [] if snapshot is None else snapshot.manifests(table.io)
+
+
+def planned_files(
+    table: Table,
+    manifests: Iterable[ManifestFile],
+    near: str | BooleanExpression = AlwaysTrue(),  # noqa: B008 (it has no state)
+) -> list[FileScanTask]:
+    """The live data files of the manifests that can hold rows of which `near` is true, each with its
+    deletes. The tasks share what is kept: who reads them does not change them."""
+    planner = ManifestGroupPlanner(table.metadata, table.io, near)
+    kept = (_KeptManifest(*(one[place] for place in range(len(one)))) for one in manifests)
+    return list(planner.plan_files(kept))
+
+
+class _KeptManifest(ManifestFile):
+    """A manifest whose live entries are kept."""
+
+    def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
+        """Those that are kept, or of the file."""
+        if not discard_deleted:
+            return super().fetch_manifest_entry(io, discard_deleted)
+        known = _KEPT.find(self.manifest_path)
+        if known is None:
+            known = super().fetch_manifest_entry(io, discard_deleted)
+            _KEPT.keep(self.manifest_path, known)
+        return known
+
+
+class _Kept:
+    """Live entries by the manifest's path."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._entries: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
+        self._count = 0
+
+    def find(self, path: str) -> list[ManifestEntry] | None:
+        with self._lock:
+            found = self._entries.get(path)
+            if found is not None:
+                self._entries.move_to_end(path)
+            return found
+
+    def keep(self, path: str, entries: list[ManifestEntry]) -> None:
+        with self._lock:
+            if path not in self._entries and len(entries) <= MOST_ENTRIES:
+                self._entries[path] = entries
+                self._count += len(entries)
+            while self._count > MOST_ENTRIES:
+                _, oldest = self._entries.popitem(last=False)
+                self._count -= len(oldest)
+
+
+_KEPT = _Kept()
+"""Of the whole process: tables are opened by each who needs one."""
