@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from lockstep_engine.told import is_of_connect
 
-__all__ = ["FEW_BYTES", "computed", "given"]
+__all__ = ["computed", "given", "put_down"]
 
 FEW_BYTES = 256 << 10
 """Rows of so many bytes go along with each request that reads them; more are put down at the server."""
@@ -48,4 +48,10 @@ def computed(delta: DataFrame, at_once: bool = True) -> DataFrame:
 def given(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
     """A frame of rows that this process has, in the order of the schema's columns, as of its types."""
     frame = spark.createDataFrame(rows.cast(to_arrow_schema(schema)), schema)
-    return frame if rows.nbytes <= FEW_BYTES else computed(frame, at_once=False)
+    return put_down(frame, rows.nbytes)
+
+
+def put_down(frame: DataFrame, size: int) -> DataFrame:
+    """The same rows, which this process has sent, and are of that many bytes: where they are few, they
+    go along with whatever reads them."""
+    return frame if size <= FEW_BYTES else computed(frame, at_once=False)

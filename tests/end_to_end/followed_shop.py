@@ -137,6 +137,13 @@ class Shop:
         for name, query in queries.items():
             assert rows(self.spark.table(self.view(name))) == rows(self.sql(query)), name
 
+    def follow(self, statements: Sequence[str], queries: Mapping[str, str]) -> None:
+        """The statements, one interval over all of them, and each view is as it should be."""
+        for statement in statements:
+            self.sql(statement)
+        self.advance()
+        self.check(queries)
+
     def divisions(self) -> tuple[Division, ...]:
         with Pipeline(self.database, self.settings) as pipeline:
             return pipeline.divisions(0, pipeline.state().next_step)

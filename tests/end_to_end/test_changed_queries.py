@@ -16,7 +16,7 @@ from lockstep.errors import AuditFailed, Refused
 from lockstep.runtime import Pipeline, recorded
 
 sys.path.insert(0, str(Path(__file__).parent))
-from followed_shop import MERGE_ON_READ, Shop, rows, settings_of
+from followed_shop import MERGE_ON_READ, Shop, rows
 
 pytestmark = pytest.mark.spark
 
@@ -32,19 +32,19 @@ FIRST = {"totals": TOTALS, "kinds": KINDS, "large": LARGE}
 
 
 @pytest.fixture
-def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
-    made = Shop(spark, settings_of(spark_server, tmp_path / "home"), database, tmp_path / "project")
-    made.make("sales", SALES, MERGE_ON_READ)
-    made.make("items", ITEMS, MERGE_ON_READ)
-    made.sql("INSERT INTO @items VALUES ('nut', 'metal'), ('bolt', 'metal'), ('cork', 'wood')")
-    made.sql("INSERT INTO @sales VALUES (1, 'nut', 10), (2, 'bolt', 60), (3, 'cork', 70)")
-    deploy(made, FIRST)
-    made.advance()
-    made.sql("DELETE FROM @sales WHERE id = 3")
-    made.sql("INSERT INTO @sales VALUES (4, 'cork', 80), (5, 'nut', 50)")
-    made.advance()
-    made.check(FIRST)
-    return made
+def shop(shop: Shop) -> Shop:
+    shop.make("sales", SALES, MERGE_ON_READ)
+    shop.make("items", ITEMS, MERGE_ON_READ)
+    shop.sql("INSERT INTO @items VALUES ('nut', 'metal'), ('bolt', 'metal'), ('cork', 'wood')")
+    shop.sql("INSERT INTO @sales VALUES (1, 'nut', 10), (2, 'bolt', 60), (3, 'cork', 70)")
+    deploy(shop, FIRST)
+    shop.advance()
+    changes = (
+        "DELETE FROM @sales WHERE id = 3",
+        "INSERT INTO @sales VALUES (4, 'cork', 80), (5, 'nut', 50)",
+    )
+    shop.follow(changes, FIRST)
+    return shop
 
 
 def deploy(shop: Shop, queries: Mapping[str, str], more: str = "") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from lockstep.errors import FailedRow
 from lockstep.ids import FAILED_ROWS_TABLE
 
 sys.path.insert(0, str(Path(__file__).parent))
-from followed_shop import MERGE_ON_READ, Shop, settings_of
+from followed_shop import MERGE_ON_READ, Shop
 
 pytestmark = pytest.mark.spark
 
@@ -44,11 +43,10 @@ SOUND = {
 
 
 @pytest.fixture
-def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
-    made = Shop(spark, settings_of(spark_server, tmp_path / "home"), database, tmp_path / "project")
-    made.make("sales", "id INT, amount INT, pieces INT, code STRING", MERGE_ON_READ)
-    made.make("limits", "id INT, code STRING, least INT, per INT", MERGE_ON_READ)
-    return made
+def shop(shop: Shop) -> Shop:
+    shop.make("sales", "id INT, amount INT, pieces INT, code STRING", MERGE_ON_READ)
+    shop.make("limits", "id INT, code STRING, least INT, per INT", MERGE_ON_READ)
+    return shop
 
 
 SOURCES = ("id INT, amount INT, pieces INT, code STRING", "id INT, code STRING, least INT, per INT")

@@ -33,7 +33,6 @@ from followed_shop import (
     Shop,
     make_orders,
     rows,
-    settings_of,
 )
 
 pytestmark = [pytest.mark.spark]
@@ -49,12 +48,6 @@ COUNTS = {
     "counts": "SELECT customer, count(*) AS n, sum(amount) AS total FROM @orders GROUP BY customer"
 }
 NEW_ORDER = "INSERT INTO @orders VALUES ({}, 'c1', 77, TIMESTAMP '2026-01-01 00:00:00Z')"
-
-
-@pytest.fixture
-def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
-    settings = settings_of(spark_server, tmp_path / "home")
-    return Shop(spark, settings, database, tmp_path / "project")
 
 
 def two_tables(shop: Shop, properties: dict[str, str]) -> None:
@@ -111,10 +104,7 @@ def test_a_view_follows_whatever_happens_to_its_tables(
         monkeypatch.setattr(file_rows, "FEW_ROWS", -1)
     two_tables(shop, properties)
     for statements in IN_ONE_INTERVAL:
-        for statement in statements:
-            shop.sql(statement)
-        shop.advance()
-        shop.check(QUERIES)
+        shop.follow(statements, QUERIES)
         assert not any(FULL_READ in line for line in shop.said)
     checks = verify(shop.database, shop.settings, shop.said.append)
     assert [(check.view, check.equal) for check in checks] == [("big", True), ("totals", True)]

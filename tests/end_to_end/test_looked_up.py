@@ -23,16 +23,9 @@ from followed_shop import (
     REWRITE,
     Shop,
     make_orders,
-    settings_of,
 )
 
 pytestmark = [pytest.mark.spark]
-
-
-@pytest.fixture
-def shop(spark: Any, spark_server: Any, database: str, tmp_path: Path) -> Shop:
-    settings = settings_of(spark_server, tmp_path / "home")
-    return Shop(spark, settings, database, tmp_path / "project")
 
 
 LOOKED_UP = {
@@ -89,10 +82,7 @@ def test_of_tables_few_rows_are_looked_up(
         (REWRITE, "DELETE FROM @orders WHERE id = 40", "DELETE FROM @notes WHERE about IS NULL"),
         ("INSERT INTO @orders VALUES (40, 'c1', 7, NULL)", "DELETE FROM @notes WHERE note = 'n10'"),
     ):
-        for statement in statements:
-            shop.sql(statement)
-        shop.advance()
-        shop.check(LOOKED_UP)
+        shop.follow(statements, LOOKED_UP)
     assert {source for source, count in looked_up if count} == tables
     assert max(count for _, count in looked_up if count is not None) < 100
 
@@ -149,10 +139,7 @@ def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
             "INSERT INTO @lines VALUES (901, NULL, NULL), (902, 8, 2)",
         ),
     ):
-        for statement in statements:
-            shop.sql(statement)
-        shop.advance()
-        shop.check(SALES)
+        shop.follow(statements, SALES)
     assert looked_up.keys() == columns.keys()
     assert max(looked_up["bought"]) < 100
     assert max(looked_up["buyers"]) < 25

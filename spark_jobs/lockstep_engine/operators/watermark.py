@@ -23,6 +23,7 @@ from lockstep.sql.plans.nodes import Watermark
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, by_step, quoted, union
 from lockstep_engine.operators.evaluated import Evaluation, State
+from lockstep_engine.told import types_of_columns
 
 __all__ = ["UNKNOWN", "Late", "Progress", "greatest_seen", "standing", "watermark"]
 
@@ -63,7 +64,8 @@ def watermark(
     late = F.coalesce(is_before, F.lit(False))
     greatest = max((value for _, value in seen.values()), default=None)
     raises = greatest is not None and (before is None or greatest > before)
-    appended = context.spark.createDataFrame([(greatest,)] if raises else [], f"{_GREATEST} bigint")
+    kind = types_of_columns(context.spark, f"{_GREATEST} bigint")
+    appended = context.spark.createDataFrame([(greatest,)] if raises else [], kind)
     return (
         Evaluation(
             delta.where(~late) if is_any else delta,

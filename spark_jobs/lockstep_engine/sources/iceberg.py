@@ -30,7 +30,7 @@ from lockstep.lake.lookups import Numbers, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.before import LookedUp
-from lockstep_engine.computed import FEW_BYTES, computed, given
+from lockstep_engine.computed import given, put_down
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
 from lockstep_engine.ranges import Measured, measured_rows
@@ -215,8 +215,7 @@ def _followed_here(
     """The change, of which this process has read all rows. What cancels in it is little, as no file
     stands in another's place: it is left to the operators that have to net what they read."""
     delta = union([one.frame for one in found]).select(*columns_of(wanted))
-    if known.nbytes > FEW_BYTES:
-        delta = computed(delta, at_once=False)
+    delta = put_down(delta, known.nbytes)
     return Followed(delta, records, is_netted=True, measured=measured_rows(known))
 
 
