@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -13,7 +15,7 @@ from lockstep.control.job import IntervalJob, TableWrite
 from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import is_trace, write_id
-from lockstep.threads import in_parallel
+from lockstep.threads import MAX_THREADS, in_parallel
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import (
     TABLE_PROPERTIES,
@@ -28,9 +30,10 @@ __all__ = [
     "FEW_RECORDS",
     "FEW_ROWS",
     "Appends",
+    "Fetches",
     "Tables",
     "Written",
-    "append_few",
+    "fetching",
     "write_appends",
 ]
 
@@ -70,17 +73,59 @@ class Tables(State, Protocol):
         ...
 
 
+class Fetches:
+    """The rows of frames, by the table that they go to, if they are few. Spark takes several times as
+    long to plan and commit a write as to compute so many.
+
+    Those for tables of `there`, which exist already, may be fetched in threads of `pool` from when
+    their frames are there, while others are still being built: one core would be idle.
+    """
+
+    def __init__(self, state: Tables, there: Collection[str], pool: ThreadPoolExecutor) -> None:
+        self._state, self._there, self._pool = state, there, pool
+        self._begun: dict[str, Future[pa.Table | None]] = {}
+
+    def begin(self, table: str, frame: DataFrame) -> None:
+        """Fetch what will be asked for, where there is such a table."""
+        if table in self._there:
+            self._begun[table] = self._pool.submit(self._fetch, table, frame)
+
+    def rows(self, table: str, frame: DataFrame) -> pa.Table | None:
+        """None where they are many, or PyIceberg (0.12) would write other ones, or could not: it takes a
+        null array of structs for an empty one (https://github.com/apache/iceberg-python/issues/3833),
+        and reads texts as UTF-8 for the least and greatest of a file."""
+        begun = self._begun.get(table)
+        return self._fetch(table, frame) if begun is None else begun.result()
+
+    def _fetch(self, table: str, frame: DataFrame) -> pa.Table | None:
+        rows = None if self._state.has_nested(table) else few_rows(frame, FEW_ROWS)
+        if rows is None:
+            return None
+        try:
+            rows.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return rows
+
+
+@contextmanager
+def fetching(state: Tables, there: Collection[str]) -> Iterator[Fetches]:
+    """What has begun has ended when this does."""
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        yield Fetches(state, there, pool)
+
+
 @dataclass(frozen=True)
 class Appends:
     """What goes to which table: frames, rows that are known here, frames in place of all that a table
-    holds; and tables to which nothing goes, but which have to be there. `may_be_few`: it is worth a try
+    holds; and tables to which nothing goes, but which have to be there. `fetches`: it is worth a try
     to fetch the frames' rows."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
     untouched: Mapping[str, DataFrame] = field(default_factory=dict)
-    may_be_few: bool = False
+    fetches: Fetches | None = None
 
     @property
     def touched(self) -> list[str]:
@@ -124,10 +169,12 @@ def write_appends(
             elif table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
             else:
-                frame = appends.frames[table]
-                branch = job.branch
-                if not (appends.may_be_few and append_few(state, table, branch, frame, summary)):
-                    append(job.catalog, table, branch, frame, summary)
+                frame, fetches = appends.frames[table], appends.fetches
+                rows = None if fetches is None else fetches.rows(table, frame)
+                if rows is None:
+                    append(job.catalog, table, job.branch, frame, summary)
+                else:
+                    state.append_arrow(table, job.branch, rows, summary)
 
     def written(table: str) -> TableWrite:
         head = state.head(table, job.branch)
@@ -144,35 +191,6 @@ def write_appends(
         writes = tuple(in_parallel(written, appends.touched))
     heads.update({write.table: write.snapshot_id for write in writes})
     return Written(heads, writes)
-
-
-def append_few(
-    state: Tables, table: str, branch: str, frame: DataFrame, summary: Mapping[str, str]
-) -> bool:
-    """Append the rows from here, if they are few; whether they were. Spark takes several times as long
-    to plan and commit a write as to compute so many.
-
-    Not where PyIceberg (0.12) would write something else, or could not: it takes a null array of structs
-    for an empty one (https://github.com/apache/iceberg-python/issues/3833), and reads texts as UTF-8 for
-    the least and greatest of a file.
-    """
-    rows = _few_of(state, table, frame)
-    if rows is None:
-        return False
-    state.append_arrow(table, branch, rows, summary)
-    return True
-
-
-def _few_of(state: Tables, table: str, frame: DataFrame) -> pa.Table | None:
-    """The rows of the frame, fetched; None where they are many, or PyIceberg would write other ones."""
-    rows = None if state.has_nested(table) else few_rows(frame, FEW_ROWS)
-    if rows is None:
-        return None
-    try:
-        rows.validate(full=True)
-    except pa.ArrowInvalid:
-        return None
-    return rows
 
 
 def _open_branches(

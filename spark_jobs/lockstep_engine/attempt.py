@@ -19,7 +19,7 @@ from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import FEW_RECORDS, Tables
+from lockstep_engine.appends import FEW_RECORDS, Fetches, Tables
 from lockstep_engine.before import Before, LookedUp
 from lockstep_engine.computed import given
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
@@ -71,9 +71,10 @@ class Attempt:
     known: Mapping[str, DataFrame] = field(default_factory=dict)
     more_records: int = 0
 
-    def work(self, kept: list[DataFrame]) -> Worked:
+    def work(self, kept: list[DataFrame], fetches: Fetches | None = None) -> Worked:
         """Read and evaluate. To `kept` are added the frames that are to be released once all that
-        follows from them is written. Raises BadRecord where a source says on_error = 'fail'."""
+        follows from them is written; of few records, `fetches` begins with what is appended to traces.
+        Raises BadRecord where a source says on_error = 'fail'."""
         context = self.context()
         with self.watch.part("decode"):
             decoded = self._decode(context)
@@ -92,11 +93,14 @@ class Attempt:
                 measures = Measures(deltas, known)
                 context = self._netted(context, followed, measures)
                 silent, before = self._silent(deltas), self._before(catalog)
-                circuit = self.circuit
-                evaluated = evaluate_circuit(circuit, deltas, silent, before, context, measures)
+                are_few = context.records <= FEW_RECORDS
+                begin = fetches.begin if are_few and fetches is not None else None
+                evaluated = evaluate_circuit(
+                    self.circuit, deltas, silent, before, context, measures, begin
+                )
                 kept.extend(evaluated.kept)
                 bad = counting.result()
-        return Worked(context.records <= FEW_RECORDS, decoded, bad, evaluated)
+        return Worked(are_few, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

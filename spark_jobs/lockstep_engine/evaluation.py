@@ -2,12 +2,14 @@
 
 Frames are lazy, but for the deep ones. What is read more than once is marked to be kept, so that Kafka
 is read once an interval, and an operator's change is computed once for its consumer, its trace and
-its outbox.
+its outbox. The server takes its time to plan what is to be kept of a small change: the circuit is
+built further meanwhile, until something stands on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -30,6 +32,7 @@ from lockstep.sql.plans.nodes import (
     Watermark,
     Window,
 )
+from lockstep.threads import MAX_THREADS
 from lockstep_engine.before import Before
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
@@ -84,6 +87,7 @@ def evaluate_circuit(
     before: Before,
     context: Context,
     measures: Measures | None = None,
+    on_append: Callable[[str, DataFrame], None] | None = None,
 ) -> Evaluated:
     """Build the frames of one interval.
 
@@ -92,38 +96,42 @@ def evaluate_circuit(
     empty: nothing is appended for what follows from such alone, and a join's other side does not
     look for partners. In a pipeline's first interval no source may be silent, as a global aggregate
     has a row from the first interval on. `measures` are those of the same deltas, where somebody has
-    begun to measure them.
+    begun to measure them. `on_append` is told of the rows of each trace as soon as they have a frame.
     """
     by_ref = _by_ref(circuit)
     result = Evaluated()
     by_pane = unread_times(circuit)
     empty: dict[int, Operator] = {}
     touched = Touched(by_ref, before, measures or Measures(sources), empty)
-    building = _Building(
-        by_ref, sources, readers(circuit), by_pane, before, context, touched, empty
-    )
     reads = times_read(circuit, is_small=context.is_small)
-    for operator in circuit.operators:
-        due = building.count_due(operator)
-        if not due and _is_silent(operator, silent, building.silent, context):
-            building.silent[operator.ref] = operator
-            continue
-        evaluation = building.evaluation(operator)
-        delta = evaluation.delta
-        result.kept.extend(evaluation.kept)
-        building.note_size(operator)
-        if reads[operator.ref] > 1 and is_worth_keeping(operator, by_ref):
-            delta = building.kept(operator, delta, result)
-        building.deltas[operator.ref] = delta
-        # Equal traces of two operators hold equal rows: they are written once.
-        for table, rows in evaluation.appended(delta).items():
-            result.appends.setdefault(table, rows)
-    result.late = building.late
-    for outbox in circuit.outboxes:
-        if outbox.ref not in building.silent:
-            result.outboxes[outbox.table] = _outbox_rows(
-                outbox, building.deltas[outbox.ref], by_ref
-            )
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        building = _Building(
+            by_ref, sources, readers(circuit), by_pane, before, context, touched, empty, pool
+        )
+        for operator in circuit.operators:
+            due = building.count_due(operator)
+            if not due and _is_silent(operator, silent, building.silent, context):
+                building.silent[operator.ref] = operator
+                continue
+            evaluation = building.evaluation(operator)
+            result.kept.extend(evaluation.kept)
+            building.note_size(operator)
+            if reads[operator.ref] > 1 and is_worth_keeping(operator, by_ref):
+                building.deltas[operator.ref] = building.kept(operator, evaluation.delta, result)
+            else:
+                building.deltas[operator.ref] = evaluation.delta
+            delta = building.delta(operator.ref) if evaluation.integrals else evaluation.delta
+            # Equal traces of two operators hold equal rows: they are written once.
+            for table, rows in evaluation.appended(delta).items():
+                if table not in result.appends:
+                    result.appends[table] = rows
+                    if on_append is not None:
+                        on_append(table, rows)
+        result.late = building.late
+        for outbox in circuit.outboxes:
+            if outbox.ref not in building.silent:
+                delta = building.delta(outbox.ref)
+                result.outboxes[outbox.table] = _outbox_rows(outbox, delta, by_ref)
     return result
 
 
@@ -149,14 +157,17 @@ class _Building:
     context: Context
     touched: Touched
     silent: dict[int, Operator]
-    deltas: dict[int, DataFrame] = field(default_factory=dict)
+    pool: ThreadPoolExecutor
+    deltas: dict[int, DataFrame | Future[DataFrame]] = field(default_factory=dict)
     late: dict[str, Late] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
     """How far each watermark is."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
 
-    def kept(self, operator: Operator, delta: DataFrame, result: Evaluated) -> DataFrame:
+    def kept(
+        self, operator: Operator, delta: DataFrame, result: Evaluated
+    ) -> DataFrame | Future[DataFrame]:
         """The delta, computed once for all who read it.
 
         A plan is a tree, in which what is read twice stands twice: Spark would analyse a chain of
@@ -171,7 +182,7 @@ class _Building:
             return kept
         is_large = self.sizes[operator.ref] > LARGEST_PLAN
         self.sizes[operator.ref] = 1
-        return computed(delta, at_once=is_large)
+        return self.pool.submit(computed, delta, is_large)
 
     def note_size(self, operator: Operator) -> None:
         """To be called for each operator, inputs first."""
@@ -208,14 +219,15 @@ class _Building:
         knows_empty = (
             isinstance(operator.node, MultiwayJoin | Temporal) and operator.ref not in self.silent
         )
+        # Before the inputs are waited for: it needs none of them.
+        state = self.touched.state(operator, self.context)
         inputs = tuple(
-            None if knows_empty and ref in self.silent else self._delta(ref)
+            None if knows_empty and ref in self.silent else self.delta(ref)
             for ref in operator.inputs
         )
         if operator.ref in self.by_pane and not self.context.is_small and not self.context.guarding:
             assert isinstance(operator.node, TimeWindow), "it has panes"
-            inputs = (net_by_pane(operator.node, self._delta(operator.inputs[0])),)
-        state = self.touched.state(operator, self.context)
+            inputs = (net_by_pane(operator.node, self.delta(operator.inputs[0])),)
         if isinstance(operator.node, Window):
             state = self._first_rows(operator, operator.node, state)
         if isinstance(operator.node, Watermark):
@@ -234,15 +246,15 @@ class _Building:
             size = max(map(self.before.table_size, sources_below(self.operators, ref)), default=0)
         if size < self.context.long_state:
             return state
-        return replace(state, rows=(first_before(node, rows, self._delta(ref), size),))
+        return replace(state, rows=(first_before(node, rows, self.delta(ref), size),))
 
     def _of_recursion(self, operator: Operator) -> Evaluation:
         """A recursion is told which of the relations beside it have no change, and of those in followed
         tables the rows that were there."""
-        anchor = self._delta(operator.inputs[0])
+        anchor = self.delta(operator.inputs[0])
         if operator.ref in self.silent:
             return Evaluation(anchor.where("false"))
-        beside = (None if r in self.silent else self._delta(r) for r in operator.inputs[1:])
+        beside = (None if r in self.silent else self.delta(r) for r in operator.inputs[1:])
         wanted = beside_in_tables(operator)
         rows = tuple(
             self.touched.input(operator, place, self.context) if place - 1 in wanted else None
@@ -253,7 +265,7 @@ class _Building:
         return evaluate(operator, (anchor, *beside), state, context)
 
     def _watermark(self, operator: Operator, node: Watermark, state: State) -> Evaluation:
-        delta = self._delta(operator.inputs[0])
+        delta = self.delta(operator.inputs[0])
         evaluation, late, progress = watermark(operator, node, delta, state, self.context)
         self.late[node.source] = late
         self.progress[operator.ref] = progress
@@ -282,11 +294,16 @@ class _Building:
             known = self.progress[ref] = standing(operator.node, held, self.context)
         return known
 
-    def _delta(self, ref: int) -> DataFrame:
-        """An empty delta, too, where it is one branch of a union: its types count."""
-        if ref not in self.deltas:
-            self.deltas[ref] = self.evaluation(self.silent[ref]).delta
-        return self.deltas[ref]
+    def delta(self, ref: int) -> DataFrame:
+        """An empty delta, too, where it is one branch of a union: its types count. Waits for one that is
+        being kept."""
+        found = self.deltas.get(ref)
+        if found is None:
+            found = self.evaluation(self.silent[ref]).delta
+        elif isinstance(found, Future):
+            found = found.result()
+        self.deltas[ref] = found
+        return found
 
 
 def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, by_ref: Mapping[int, Operator]) -> DataFrame:

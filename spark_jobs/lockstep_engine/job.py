@@ -22,7 +22,7 @@ from lockstep.sql.circuit import ON_ERROR, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import Appends, Tables, Written, write_appends
+from lockstep_engine.appends import Appends, Fetches, Tables, Written, fetching, write_appends
 from lockstep_engine.attempt import Attempt, Worked
 from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
@@ -132,8 +132,10 @@ class _Run:
                 opened, writes, corrections = rebuilt.opened, rebuilt.writes, rebuilt.corrections
                 attempt = replace(attempt, job=replace(attempt.job, base_tables=rebuilt.tables))
             self.begun.append(attempt)
-            worked = attempt.work(kept)
-            written = [Written({}, writes), _write(attempt, _appends(attempt, worked, corrections))]
+            with fetching(attempt.state, attempt.job.base_tables) as fetches:
+                worked = attempt.work(kept, fetches)
+                appends = _appends(attempt, worked, corrections, fetches)
+                written = [Written({}, writes), _write(attempt, appends)]
             passed = {n: one for n, one in worked.decoded.items() if one.passed is not None}
             bad = attempt.count_errors(passed)
             errors = {errors_table(n): passed[n].errors for n, count in bad.items() if count}
@@ -146,7 +148,9 @@ class _Run:
             in_parallel(lambda frame: frame.unpersist(), chain(kept, *guarded))
 
 
-def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appends:
+def _appends(
+    attempt: Attempt, worked: Worked, corrections: Corrections, fetches: Fetches
+) -> Appends:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
     evaluated, job = worked.evaluated, attempt.job
     changes = dict(evaluated.outboxes)
@@ -165,7 +169,7 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
         {**evaluated.appends, **_recorded(attempt, changes)},
         step_log(job.interval, job.new_layouts),
         untouched=_recorded(attempt, untouched),
-        may_be_few=worked.are_few,
+        fetches=fetches if worked.are_few else None,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,9 +18,11 @@ from sql_builders import project
 from lockstep.sql.incremental import build_circuit
 from lockstep_engine.before import Before
 from lockstep_engine.context import Context, configure_session
-from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 
 pytestmark = pytest.mark.spark
+
+Appended = Callable[[str, DataFrame], None]
 
 NOTHING = Before(lambda _: None, lambda *_: pytest.fail("no tables"), lambda _: 0, lambda _: 0)
 # As Nexmark's q5: what is most by a group's window, joined with the groups.
@@ -56,6 +60,24 @@ def computed_again(frame: DataFrame) -> list[str]:
     return found
 
 
+@contextmanager
+def evaluated(
+    spark: SparkSession, query: str, records: int, on_append: Appended | None = None
+) -> Iterator[Evaluated]:
+    """The query's first interval, over three sources with one change."""
+    context = Context(spark, records, is_first=True, times=(0, 1, 2))
+    configure_session(context)
+    source = source_rows(spark)
+    sources = dict.fromkeys("tuv", source)
+    circuit = build_circuit(project(query))
+    found = evaluate_circuit(circuit, sources, (), NOTHING, context, on_append=on_append)
+    try:
+        yield found
+    finally:
+        found.release()
+        source.unpersist()
+
+
 @pytest.mark.parametrize("records", [10, 1_000_000])
 @pytest.mark.parametrize(
     "by",
@@ -65,18 +87,10 @@ def computed_again(frame: DataFrame) -> list[str]:
 def test_a_change_that_stands_twice_in_a_join_is_kept(
     spark: SparkSession, by: str, records: int
 ) -> None:
-    context = Context(spark, records, is_first=True, times=(0, 1, 2))
-    configure_session(context)
-    source = source_rows(spark)
-    circuit = build_circuit(project(MOST.format(by=by)))
-    evaluated = evaluate_circuit(circuit, dict.fromkeys("tuv", source), (), NOTHING, context)
-    try:
-        [outbox] = evaluated.outboxes.values()
+    with evaluated(spark, MOST.format(by=by), records) as found:
+        [outbox] = found.outboxes.values()
         assert computed_again(outbox) == []
         assert outbox.count() > 0
-    finally:
-        evaluated.release()
-        source.unpersist()
 
 
 @pytest.mark.parametrize("records", [10, 1_000_000])
@@ -84,16 +98,16 @@ def test_a_change_that_stands_twice_in_a_join_is_kept(
 def test_what_a_rank_remembers_is_the_change_that_it_has_made(
     spark: SparkSession, bound: int, records: int
 ) -> None:
-    context = Context(spark, records, is_first=True, times=(0, 1, 2))
-    configure_session(context)
-    source = source_rows(spark)
-    circuit = build_circuit(project(FIRST.format(bound)))
-    evaluated = evaluate_circuit(circuit, dict.fromkeys("tuv", source), (), NOTHING, context)
-    try:
-        [outbox], [remembered] = evaluated.outboxes.values(), evaluated.appends.values()
+    with evaluated(spark, FIRST.format(bound), records) as found:
+        [outbox], [remembered] = found.outboxes.values(), found.appends.values()
         assert computed_again(outbox) == computed_again(remembered) == []
         assert remembered.selectExpr("sum(_weight)").first()[0] == 7 * bound
         assert outbox.selectExpr("sum(_weight)").first()[0] == 7 * bound
-    finally:
-        evaluated.release()
-        source.unpersist()
+
+
+@pytest.mark.parametrize("query", [MOST.format(by="c"), FIRST.format(1)])
+def test_each_append_is_told_of_once(spark: SparkSession, query: str) -> None:
+    told: list[tuple[str, DataFrame]] = []
+    with evaluated(spark, query, 10, lambda *one: told.append(one)) as found:
+        assert len(told) == len(found.appends) > 0
+        assert all(found.appends[table] is rows for table, rows in told)

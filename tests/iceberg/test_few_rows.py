@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
 
-from lockstep_engine.appends import FEW_ROWS, append_few
+from lockstep_engine.appends import FEW_ROWS, fetching
 from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
 
 pytestmark = pytest.mark.spark
@@ -17,11 +18,19 @@ NESTED = ("m", "n", "o")
 SUMMARY = {"lockstep.write": "one", "lockstep.step": "7"}
 
 
-def made(session: Any, lake: Lake, table: str, frame: Any) -> str:
-    """An empty table for a frame, and the branch that is open on it."""
+def made(session: Any, lake: Lake, table: str, frame: Any) -> None:
+    """An empty table for a frame, and a branch that is open on it."""
     ensure_table(session, lake.settings, table, frame)
     lake.state.open_branch(table, "attempt_a", None)
-    return "attempt_a"
+
+
+def append_few(lake: Lake, table: str, frame: Any, summary: Mapping[str, str] = SUMMARY) -> bool:
+    """As an interval appends, where nothing was begun before; whether the rows were few."""
+    with fetching(lake.state, ()) as fetches:
+        rows = fetches.rows(table, frame)
+    if rows is not None:
+        lake.state.append_arrow(table, "attempt_a", rows, summary)
+    return rows is not None
 
 
 def read(session: Any, lake: Lake, table: str) -> Counter[tuple[Any, ...]]:
@@ -37,7 +46,7 @@ def test_every_flat_type_is_as_spark_writes_it(session: Any, lake: Lake) -> None
     frame = frame.withColumn("tiny", frame.b.cast("int").try_cast("tinyint"))
     for table in ("ours", "sparks"):
         made(session, lake, table, frame)
-    assert append_few(lake.state, "ours", "attempt_a", frame, SUMMARY)
+    assert append_few(lake, "ours", frame)
     append(lake.settings, "sparks", "attempt_a", frame, SUMMARY)
     found = read(session, lake, "ours")
     assert found == read(session, lake, "sparks")
@@ -62,9 +71,9 @@ def test_what_it_would_write_otherwise_it_leaves_to_spark(session: Any, lake: La
     text = session.range(1).selectExpr("CAST(X'ff' AS STRING) AS h")
     many = session.range(FEW_ROWS + 1)
     for number, frame in enumerate((nested.select("a", "o"), nested.select("m"), text, many)):
-        branch = made(session, lake, f"t{number}", frame)
-        assert not append_few(lake.state, f"t{number}", branch, frame, SUMMARY)
-        assert lake.state.appended(f"t{number}", branch, None) == ()
+        made(session, lake, f"t{number}", frame)
+        assert not append_few(lake, f"t{number}", frame)
+        assert lake.state.appended(f"t{number}", "attempt_a", None) == ()
 
 
 def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -> None:
@@ -77,7 +86,7 @@ def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -
         if number % 7 == 6:
             append(lake.settings, "t", "attempt_a", rows, {"lockstep.write": str(number)})
         else:
-            assert append_few(lake.state, "t", "attempt_a", rows, {"lockstep.write": str(number)})
+            assert append_few(lake, "t", rows, {"lockstep.write": str(number)})
         heads.append(lake.state.head("t", "attempt_a"))
     table = lake.table("t")
     for number, head in enumerate(heads):
@@ -90,6 +99,17 @@ def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -
 
 def test_no_rows_are_a_snapshot_too(session: Any, lake: Lake) -> None:
     frame = session.range(0)
-    branch = made(session, lake, "t", frame)
-    assert append_few(lake.state, "t", branch, frame, SUMMARY)
-    assert lake.state.appended("t", branch, None) == ("one",)
+    made(session, lake, "t", frame)
+    assert append_few(lake, "t", frame)
+    assert lake.state.appended("t", "attempt_a", None) == ("one",)
+
+
+def test_rows_may_be_fetched_before_they_are_asked_for(session: Any, lake: Lake) -> None:
+    """Of a table that is there. Whoever asks gives the frame once more, here another one."""
+    made(session, lake, "t", session.range(1))
+    made(session, lake, "new", session.range(1))
+    with fetching(lake.state, {"t"}) as fetches:
+        for table in ("t", "new"):
+            fetches.begin(table, session.range(3))
+        found = {table: fetches.rows(table, session.range(5)) for table in ("t", "new")}
+    assert {table: rows and rows.num_rows for table, rows in found.items()} == {"t": 3, "new": 5}

@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -210,3 +211,13 @@ def test_paths_are_not_read_where_the_manifest_says_that_they_are_one(
     """Which is seen by a file that lies about them."""
     delete = delete_file(tmp_path, [("s3://other", 3)], OF_ONE)
     assert deleted_positions(table.io, [delete], "s3://a").tolist() == [3]
+
+
+def test_a_delete_file_is_read_once(table: Table, tmp_path: Path) -> None:
+    """Which is seen when it is gone. What was found of it for another data file is another answer."""
+    rows = [("s3://a", 3), ("s3://b", 4)]
+    delete = delete_file(tmp_path, rows, {"lower": "s3://a", "upper": "s3://b"})
+    found = [deleted_positions(table.io, [delete], path).tolist() for path in ("s3://a", "s3://b")]
+    Path(urlsplit(delete.file_path).path).unlink()
+    again = [deleted_positions(table.io, [delete], path).tolist() for path in ("s3://a", "s3://b")]
+    assert found == again == [[3], [4]]

@@ -84,20 +84,12 @@ def test_a_file_that_was_deleted_is_not_listed(table: Table) -> None:
     assert len(planned(table)) == 4
 
 
-def test_no_more_is_kept_than_what_was_read_last(
-    table: Table, read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifests, "MOST_ENTRIES", 3)
-    monkeypatch.setattr(manifests, "_KEPT", manifests._Kept())
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    listed = manifests_of(table, snapshot.snapshot_id)
-    for one in listed:
-        planned_files(table, [one])
-    read.clear()
-    for one in listed[-3:]:
-        assert len(planned_files(table, [one])) == 1
-    assert read == []
-    planned_files(table, [listed[0]])
-    assert read == [listed[0].manifest_path]
+def test_what_is_kept_is_bounded_by_manifests_and_files(table: Table) -> None:
+    manifests._KEPT.clear()
+    planned(table)
+    assert manifests._KEPT.currsize == 5 + 5
+    assert manifests._KEPT.maxsize == manifests.MOST_ENTRIES
+
+
+def test_no_snapshot_has_no_manifests(table: Table) -> None:
     assert manifests_of(table, None) == []

@@ -1,13 +1,20 @@
-"""Which positions of a data file its delete files name."""
+"""Which positions of a data file its delete files name.
+
+Law: a delete file never changes. A writer that keeps one for each data file, as Spark's does, writes it
+anew with each deletion, and all that was deleted before is in it: what a process has read of the new one
+is the old one of the next change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cachetools import LRUCache, cached
 from pyiceberg.io import FileIO, InputStream
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID
@@ -17,6 +24,9 @@ from pyiceberg.table.puffin import PuffinFile
 __all__ = ["Positions", "deleted_positions"]
 
 Positions = npt.NDArray[np.int64]
+
+MOST_BYTES = 32 << 20
+"""So much a process keeps of positions, those that were asked for last: four million."""
 
 
 def deleted_positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> Positions:
@@ -28,6 +38,10 @@ def deleted_positions(files: FileIO, deletes: Sequence[DataFile], path: str) -> 
     return positions if in_order else np.unique(positions)
 
 
+_KEPT = LRUCache[tuple[str, str], Positions](MOST_BYTES, lambda positions: 100 + positions.nbytes)
+
+
+@cached(_KEPT, key=lambda _, delete, path: (delete.file_path, path), lock=Lock())
 def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> Positions:
     with files.new_input(delete.file_path).open() as opened:
         if delete.file_format is FileFormat.PUFFIN:

@@ -7,10 +7,10 @@ interval to interval only the new ones are read. Eighty of them took 70 ms, and 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Lock
 
+from cachetools import LRUCache, cached
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -45,39 +45,15 @@ class _KeptManifest(ManifestFile):
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
         """Those that are kept, or of the file."""
-        if not discard_deleted:
-            return super().fetch_manifest_entry(io, discard_deleted)
-        known = _KEPT.find(self.manifest_path)
-        if known is None:
-            known = super().fetch_manifest_entry(io, discard_deleted)
-            _KEPT.keep(self.manifest_path, known)
-        return known
+        if discard_deleted:
+            return _live_entries(self, io)
+        return super().fetch_manifest_entry(io, discard_deleted)
 
 
-class _Kept:
-    """Live entries by the manifest's path."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._entries: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
-        self._count = 0
-
-    def find(self, path: str) -> list[ManifestEntry] | None:
-        with self._lock:
-            found = self._entries.get(path)
-            if found is not None:
-                self._entries.move_to_end(path)
-            return found
-
-    def keep(self, path: str, entries: list[ManifestEntry]) -> None:
-        with self._lock:
-            if path not in self._entries and len(entries) <= MOST_ENTRIES:
-                self._entries[path] = entries
-                self._count += len(entries)
-            while self._count > MOST_ENTRIES:
-                _, oldest = self._entries.popitem(last=False)
-                self._count -= len(oldest)
-
-
-_KEPT = _Kept()
+_KEPT = LRUCache[str, list[ManifestEntry]](MOST_ENTRIES, lambda entries: 1 + len(entries))
 """Of the whole process: tables are opened by each who needs one."""
+
+
+@cached(_KEPT, key=lambda manifest, _: manifest.manifest_path, lock=Lock())
+def _live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    return ManifestFile.fetch_manifest_entry(manifest, io, discard_deleted=True)

@@ -10,11 +10,11 @@ what a small interval computes in Python.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
 from pydantic import BaseModel
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -83,7 +83,7 @@ class _Remembered:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._tables: OrderedDict[str, tuple[str, TableMetadata]] = OrderedDict()
+        self._tables = LRUCache[str, tuple[str, TableMetadata]](TABLES)
 
     def find(self, location: str) -> TableMetadata | None:
         with self._lock:
@@ -91,12 +91,8 @@ class _Remembered:
             return metadata if known == location else None
 
     def keep(self, location: str, metadata: TableMetadata) -> None:
-        folder = _folder(location)
         with self._lock:
-            self._tables[folder] = location, metadata
-            self._tables.move_to_end(folder)
-            if len(self._tables) > TABLES:
-                self._tables.popitem(last=False)
+            self._tables[_folder(location)] = location, metadata
 
 
 def _folder(location: str) -> str:
