@@ -19,7 +19,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
@@ -78,13 +88,11 @@ def look_up(
     wanted = {
         names[name]: numbers
         for name, numbers in keys.items()
-        # PyIceberg reads a name with such a mark as another one.
-        if isinstance(schema.find_type(names[name]), _WHOLE) and '"' not in names[name]
+        if isinstance(schema.find_type(names[name]), _WHOLE)
     }
     if keys and not wanted:
         return None
-    near = " AND ".join(_near(name, numbers) for name, numbers in wanted.items()) or AlwaysTrue()
-    tasks = planned_files(table, manifests_of(table, snapshot_id), near)
+    tasks = planned_files(table, manifests_of(table, snapshot_id), _near(wanted))
     others = any(task.file.file_format is not FileFormat.PARQUET for task in tasks)
     if others or len(tasks) > MOST_OPENED:
         return None
@@ -111,9 +119,15 @@ def _files_listed(table: Table, snapshot_id: int) -> float:
     return sum(float(said.get(f"total-{kind}-files", inf)) for kind in ("data", "delete"))
 
 
-def _near(name: str, numbers: Numbers) -> str:
-    """By which files are left out that hold neither a number between the ends nor null."""
-    return f'(("{name}" >= {numbers[0]} AND "{name}" <= {numbers[-1]}) OR "{name}" IS NULL)'
+def _near(wanted: _Wanted) -> BooleanExpression:
+    """By which files are left out that hold neither a number between the ends nor null. Not as text: to
+    read one takes two milliseconds, and names may hold any mark."""
+    near: BooleanExpression = AlwaysTrue()
+    for name, numbers in wanted.items():
+        key, low, high = Reference(name), literal(int(numbers[0])), literal(int(numbers[-1]))
+        ends = (GreaterThanOrEqual(term=key, value=low), LessThanOrEqual(term=key, value=high))
+        near = And(near, Or(And(*ends), IsNull(term=key)))
+    return near
 
 
 def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) -> _Part | None:
