@@ -42,10 +42,10 @@ __all__ = ["Attempt", "Worked"]
 
 @dataclass(frozen=True)
 class Worked:
-    """What an interval gives: whether its records are few, decoded topics, how many of theirs are bad
-    (of sources that are read once nobody knows yet), and the circuit's frames."""
+    """What an interval gives: who fetches what is appended, where records are few, decoded topics, how
+    many of theirs are bad (of sources that are read once nobody knows yet), and the circuit's frames."""
 
-    are_few: bool
+    fetches: Fetches | None
     decoded: Mapping[str, Decoded]
     bad: Mapping[str, int]
     evaluated: Evaluated
@@ -93,14 +93,15 @@ class Attempt:
                 measures = Measures(deltas, known)
                 context = self._netted(context, followed, measures)
                 silent, before = self._silent(deltas), self._before(catalog)
-                are_few = context.records <= FEW_RECORDS
-                begin = fetches.begin if are_few and fetches is not None else None
+                if context.records > FEW_RECORDS:
+                    fetches = None
+                begin = None if fetches is None else fetches.begin
                 evaluated = evaluate_circuit(
                     self.circuit, deltas, silent, before, context, measures, begin
                 )
                 kept.extend(evaluated.kept)
                 bad = counting.result()
-        return Worked(are_few, decoded, bad, evaluated)
+        return Worked(fetches, decoded, bad, evaluated)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

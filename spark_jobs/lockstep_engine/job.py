@@ -22,7 +22,7 @@ from lockstep.sql.circuit import ON_ERROR, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.appends import Appends, Fetches, Tables, Written, fetching, write_appends
+from lockstep_engine.appends import Appends, Tables, Written, fetching, write_appends
 from lockstep_engine.attempt import Attempt, Worked
 from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
@@ -134,7 +134,7 @@ class _Run:
             self.begun.append(attempt)
             with fetching(attempt.state, attempt.job.base_tables) as fetches:
                 worked = attempt.work(kept, fetches)
-                appends = _appends(attempt, worked, corrections, fetches)
+                appends = _appends(attempt, worked, corrections)
                 written = [Written({}, writes), _write(attempt, appends)]
             passed = {n: one for n, one in worked.decoded.items() if one.passed is not None}
             bad = attempt.count_errors(passed)
@@ -148,9 +148,7 @@ class _Run:
             in_parallel(lambda frame: frame.unpersist(), chain(kept, *guarded))
 
 
-def _appends(
-    attempt: Attempt, worked: Worked, corrections: Corrections, fetches: Fetches
-) -> Appends:
+def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appends:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
     evaluated, job = worked.evaluated, attempt.job
     changes = dict(evaluated.outboxes)
@@ -169,7 +167,7 @@ def _appends(
         {**evaluated.appends, **_recorded(attempt, changes)},
         step_log(job.interval, job.new_layouts),
         untouched=_recorded(attempt, untouched),
-        fetches=fetches if worked.are_few else None,
+        fetches=worked.fetches,
     )
 
 

@@ -154,6 +154,13 @@ def test_files_of_another_form_are_left_to_spark(table: Table) -> None:
     assert found(table, ("Id",), {"Id": numbers(3)}) is not None
 
 
+def test_a_key_may_be_renamed(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("part", 'p"art')
+    keys = {'p"art': numbers(3)}
+    assert found(table, ('p"art', "Id"), keys) == expected(table, ('p"art', "Id"), keys)
+
+
 def test_a_column_without_whole_numbers_says_nothing(table: Table) -> None:
     assert found(table, ("Id", "name"), {"name": numbers(3)}) is None
     both = {"name": numbers(3), "Id": numbers(7)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from lake_builders import local_catalog
+from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import Table
@@ -53,7 +54,7 @@ def planned(table: Table, near: str | None = None) -> set[str]:
     snapshot = table.current_snapshot()
     assert snapshot is not None
     of_table = manifests_of(table, snapshot.snapshot_id)
-    tasks = planned_files(table, of_table, near) if near else planned_files(table, of_table)
+    tasks = planned_files(table, of_table, parse(near)) if near else planned_files(table, of_table)
     return {task.file.file_path for task in tasks}
 
 
@@ -89,6 +90,28 @@ def test_what_is_kept_is_bounded_by_manifests_and_files(table: Table) -> None:
     planned(table)
     assert manifests._KEPT.currsize == 5 + 5
     assert manifests._KEPT.maxsize == manifests.MOST_ENTRIES
+
+
+def test_no_more_is_kept_than_what_was_read_last(table: Table, read: Read) -> None:
+    """Beside one that is asked for all the time, and leaves room for three."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    listed = manifests_of(table, snapshot.snapshot_id)
+    manifests._KEPT.clear()
+    planned_files(table, [listed[0]])
+    [entry] = manifests._KEPT[listed[0].manifest_path]
+    manifests._KEPT.clear()
+    manifests._KEPT["large"] = [entry] * (manifests.MOST_ENTRIES - 1 - 3 * 2)
+    for one in listed:
+        planned_files(table, [one])
+        assert manifests._KEPT.get("large")
+    read.clear()
+    for one in listed[-3:]:
+        assert len(planned_files(table, [one])) == 1
+    assert read == []
+    planned_files(table, [listed[0]])
+    assert read == [listed[0].manifest_path]
+    manifests._KEPT.clear()
 
 
 def test_no_snapshot_has_no_manifests(table: Table) -> None:

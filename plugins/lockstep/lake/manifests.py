@@ -19,7 +19,8 @@ from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
 __all__ = ["MOST_ENTRIES", "manifests_of", "planned_files"]
 
 MOST_ENTRIES = 4000
-"""So many files' entries a process keeps, some kilobytes each, of the manifests that were read last."""
+"""So many manifests and entries of theirs a process keeps, some kilobytes each, those that were read
+last."""
 
 
 def manifests_of(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile]:
@@ -31,7 +32,7 @@ def manifests_of(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile
 def planned_files(
     table: Table,
     manifests: Iterable[ManifestFile],
-    near: str | BooleanExpression = AlwaysTrue(),  # noqa: B008 (it has no state)
+    near: BooleanExpression = AlwaysTrue(),  # noqa: B008 (it has no state)
 ) -> list[FileScanTask]:
     """The live data files of the manifests that can hold rows of which `near` is true, each with its
     deletes. The tasks share what is kept: who reads them does not change them."""
