@@ -16,6 +16,7 @@ from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import is_trace, write_id
 from lockstep.threads import MAX_THREADS, in_parallel
+from lockstep_engine.local.rows import Rows, as_frame
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import (
     TABLE_PROPERTIES,
@@ -85,20 +86,22 @@ class Fetches:
         self._state, self._there, self._pool = state, there, pool
         self._begun: dict[str, Future[pa.Table | None]] = {}
 
-    def begin(self, table: str, frame: DataFrame) -> None:
+    def begin(self, table: str, frame: DataFrame | Rows) -> None:
         """Fetch what will be asked for, where there is such a table."""
-        if table in self._there:
+        if table in self._there and not isinstance(frame, Rows):
             self._begun[table] = self._pool.submit(self._fetch, table, frame)
 
-    def rows(self, table: str, frame: DataFrame) -> pa.Table | None:
+    def rows(self, table: str, frame: DataFrame | Rows) -> pa.Table | None:
         """None where they are many, or PyIceberg (0.12) would write other ones, or could not: it takes a
         null array of structs for an empty one (https://github.com/apache/iceberg-python/issues/3833),
         and reads texts as UTF-8 for the least and greatest of a file."""
         begun = self._begun.get(table)
         return self._fetch(table, frame) if begun is None else begun.result()
 
-    def _fetch(self, table: str, frame: DataFrame) -> pa.Table | None:
-        rows = None if self._state.has_nested(table) else few_rows(frame, FEW_ROWS)
+    def _fetch(self, table: str, frame: DataFrame | Rows) -> pa.Table | None:
+        if self._state.has_nested(table):
+            return None
+        rows = frame.table if isinstance(frame, Rows) else few_rows(frame, FEW_ROWS)
         if rows is None:
             return None
         try:
@@ -117,14 +120,14 @@ def fetching(state: Tables, there: Collection[str]) -> Iterator[Fetches]:
 
 @dataclass(frozen=True)
 class Appends:
-    """What goes to which table: frames, rows that are known here, frames in place of all that a table
-    holds; and tables to which nothing goes, but which have to be there. `fetches`: it is worth a try
-    to fetch the frames' rows."""
+    """What goes to which table: frames, or the rows where this process has them; rows as Python has
+    them; frames in place of all that a table holds; and tables to which nothing goes, but which have to
+    be there. `fetches`: it is worth a try to fetch the frames' rows."""
 
-    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    frames: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
-    untouched: Mapping[str, DataFrame] = field(default_factory=dict)
+    untouched: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
     fetches: Fetches | None = None
 
     @property
@@ -154,9 +157,8 @@ def write_appends(
     new = [t for t in sorted({*frame_of, *appends.rows}) if t not in bases]
 
     def make(table: str) -> None:
-        frame = frame_of.get(table)
-        if frame is None:
-            frame = no_rows(spark, STEP_LOG_COLUMNS[table])
+        found = frame_of.get(table)
+        frame = no_rows(spark, STEP_LOG_COLUMNS[table]) if found is None else as_frame(spark, found)
         properties = TRACE_PROPERTIES if is_trace(table) else TABLE_PROPERTIES
         ensure_table(spark, job.catalog, table, frame, properties)
 
@@ -172,7 +174,7 @@ def write_appends(
                 frame, fetches = appends.frames[table], appends.fetches
                 rows = None if fetches is None else fetches.rows(table, frame)
                 if rows is None:
-                    append(job.catalog, table, job.branch, frame, summary)
+                    append(job.catalog, table, job.branch, as_frame(spark, frame), summary)
                 else:
                     state.append_arrow(table, job.branch, rows, summary)
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from lockstep.control.job import IntervalJob
 from lockstep.control.ports import Progress
@@ -20,11 +19,11 @@ from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_RECORDS, Fetches, Tables
-from lockstep_engine.before import Before, LookedUp
-from lockstep_engine.computed import given
+from lockstep_engine.before import Before
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
-from lockstep_engine.ranges import Measures, measured_rows
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
 from lockstep_engine.sources.iceberg import (
     Followed,
@@ -86,11 +85,10 @@ class Attempt:
             # Spark reads the records while the frames over them are built.
             with ThreadPoolExecutor(max_workers=1) as beside:
                 counting = beside.submit(self.count_errors, unread)
-                deltas = {name: one.delta for name, one in decoded.items()}
+                deltas: dict[str, DataFrame | Rows] = {n: one.delta for n, one in decoded.items()}
                 deltas.update({name: one.delta for name, one in followed.items()})
                 deltas.update(self.known)
-                known = {name: one.measured for name, one in followed.items() if one.measured}
-                measures = Measures(deltas, known)
+                measures = Measures(deltas)
                 context = self._netted(context, followed, measures)
                 silent, before = self._silent(deltas), self._before(catalog)
                 if context.records > FEW_RECORDS:
@@ -213,15 +211,12 @@ class Attempt:
 
     def _look_up_trace(
         self, catalog: OpenCatalog, name: str, keys: Mapping[str, Numbers]
-    ) -> LookedUp | None:
+    ) -> Rows | None:
         """Rows of a trace by their keys, read by this process."""
         table = catalog.load(self.job.catalog.database, name)
         columns = [column.name for column in table.schema().fields]
         found = look_up(table, self.job.base_tables[name], columns, keys)
-        if found is None:
-            return None
-        schema = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
-        return LookedUp(given(self.spark, found, schema), measured_rows(found).ranges)
+        return None if found is None else Rows.of(found)
 
 
 def _microseconds(time: datetime) -> int:

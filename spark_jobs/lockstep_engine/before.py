@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
 from lockstep.lake.lookups import Numbers
-from lockstep_engine.ranges import Ranges
+from lockstep_engine.local.rows import Rows
 
-__all__ = ["Before", "LookedUp"]
-
-
-class LookedUp(NamedTuple):
-    """Rows that this process has read, with their `_weight`, and the ranges of their columns, None where
-    there is no row."""
-
-    rows: DataFrame
-    ranges: Ranges | None
+__all__ = ["Before"]
 
 
 def _nothing(*_: object) -> None:
@@ -36,7 +27,8 @@ class Before:
     are at most.
 
     `look_up`: of such a table's rows at least those that hold one of the numbers, or null, in each of
-    some columns, given the source, columns and numbers by column; all rows where there are no numbers.
+    some columns, given the source, columns and numbers by column: these columns and `_weight`; all rows
+    where there are no numbers.
     `look_up_trace`: the same of a trace that is not new, with all its columns. None where they are not
     to be had without reading much.
     """
@@ -45,5 +37,5 @@ class Before:
     table: Callable[[str, tuple[str, ...]], DataFrame]
     trace_size: Callable[[str], int]
     table_size: Callable[[str], int]
-    look_up: Callable[[str, tuple[str, ...], Mapping[str, Numbers]], LookedUp | None] = _nothing
-    look_up_trace: Callable[[str, Mapping[str, Numbers]], LookedUp | None] = _nothing
+    look_up: Callable[[str, tuple[str, ...], Mapping[str, Numbers]], Rows | None] = _nothing
+    look_up_trace: Callable[[str, Mapping[str, Numbers]], Rows | None] = _nothing

@@ -8,7 +8,7 @@ built further meanwhile, until something stands on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -44,6 +44,11 @@ from lockstep_engine.deltas import (
     consolidate,
     quoted,
 )
+from lockstep_engine.local.changes import consolidated
+from lockstep_engine.local.evaluation import LocalOperators
+from lockstep_engine.local.relations import LocalRows
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
 from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.linear import net_by_pane
 from lockstep_engine.operators.recursive import beside_in_tables
@@ -69,8 +74,8 @@ class Evaluated:
     """What an interval appends: `appends` to traces, `outboxes` by outbox table, `late` rows by source,
     and the frames that were marked to be kept, to be released when all appends are done."""
 
-    appends: dict[str, DataFrame] = field(default_factory=dict)
-    outboxes: dict[str, DataFrame] = field(default_factory=dict)
+    appends: dict[str, DataFrame | Rows] = field(default_factory=dict)
+    outboxes: dict[str, DataFrame | Rows] = field(default_factory=dict)
     late: dict[str, Late] = field(default_factory=dict)
     kept: list[DataFrame] = field(default_factory=list)
 
@@ -82,47 +87,57 @@ class Evaluated:
 
 def evaluate_circuit(
     circuit: Circuit,
-    sources: Mapping[str, DataFrame],
+    sources: Mapping[str, DataFrame | Rows],
     silent: Collection[str],
     before: Before,
     context: Context,
     measures: Measures | None = None,
-    on_append: Callable[[str, DataFrame], None] | None = None,
+    on_append: Callable[[str, DataFrame | Rows], None] | None = None,
 ) -> Evaluated:
     """Build the frames of one interval.
 
     `sources` maps a source to its decoded delta (at least the columns that any scan wants, `_weight`,
-    `_step`), already kept where it is read twice. `silent` names sources whose delta is known to be
-    empty: nothing is appended for what follows from such alone, and a join's other side does not
-    look for partners. In a pipeline's first interval no source may be silent, as a global aggregate
-    has a row from the first interval on. `measures` are those of the same deltas, where somebody has
-    begun to measure them. `on_append` is told of the rows of each trace as soon as they have a frame.
+    `_step`), already kept where it is read twice, or its rows, where this process has them. `silent`
+    names sources whose delta is known to be empty: nothing is appended for what follows from such alone,
+    and a join's other side does not look for partners. In a pipeline's first interval no source may be
+    silent, as a global aggregate has a row from the first interval on. `measures` are those of the same
+    deltas, where somebody has begun to measure them. `on_append` is told of the rows of each trace as
+    soon as there is a frame of them, or they are here.
     """
     by_ref = _by_ref(circuit)
     result = Evaluated()
     by_pane = unread_times(circuit)
     empty: dict[int, Operator] = {}
-    touched = Touched(by_ref, before, measures or Measures(sources), empty)
+    local = LocalRows(by_ref, sources, context)
+    touched = Touched(
+        by_ref, before, measures or Measures(sources), empty, local.of, is_local=local.is_on
+    )
     reads = times_read(circuit, is_small=context.is_small)
+    shared = {r for r, n in reads.items() if n > 1 and is_worth_keeping(by_ref[r], by_ref)}
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         building = _Building(
-            by_ref, sources, readers(circuit), by_pane, before, context, touched, empty, pool
+            by_ref,
+            sources,
+            readers(circuit),
+            by_pane,
+            shared,
+            before,
+            context,
+            touched,
+            local,
+            empty,
+            pool,
         )
         for operator in circuit.operators:
             due = building.count_due(operator)
             if not due and _is_silent(operator, silent, building.silent, context):
                 building.silent[operator.ref] = operator
                 continue
-            evaluation = building.evaluation(operator)
-            result.kept.extend(evaluation.kept)
-            building.note_size(operator)
-            if reads[operator.ref] > 1 and is_worth_keeping(operator, by_ref):
-                building.deltas[operator.ref] = building.kept(operator, evaluation.delta, result)
-            else:
-                building.deltas[operator.ref] = evaluation.delta
-            delta = building.delta(operator.ref) if evaluation.integrals else evaluation.delta
+            appends: Mapping[str, DataFrame | Rows] | None = building.evaluated_here(operator)
+            if appends is None:
+                appends = building.evaluated_by_spark(operator, result)
             # Equal traces of two operators hold equal rows: they are written once.
-            for table, rows in evaluation.appended(delta).items():
+            for table, rows in appends.items():
                 if table not in result.appends:
                     result.appends[table] = rows
                     if on_append is not None:
@@ -130,8 +145,7 @@ def evaluate_circuit(
         result.late = building.late
         for outbox in circuit.outboxes:
             if outbox.ref not in building.silent:
-                delta = building.delta(outbox.ref)
-                result.outboxes[outbox.table] = _outbox_rows(outbox, delta, by_ref)
+                result.outboxes[outbox.table] = building.outbox_rows(outbox)
     return result
 
 
@@ -150,12 +164,15 @@ class _Building:
     """The deltas made so far by operator, and the operators whose delta is known to be empty."""
 
     operators: Mapping[int, Operator]
-    sources: Mapping[str, DataFrame]
+    sources: Mapping[str, DataFrame | Rows]
     readers: Mapping[int, tuple[str, ...]]
     by_pane: Collection[int]
+    shared: Collection[int]
+    """The operators whose delta is worth keeping for all who read it."""
     before: Before
     context: Context
     touched: Touched
+    local: LocalRows
     silent: dict[int, Operator]
     pool: ThreadPoolExecutor
     deltas: dict[int, DataFrame | Future[DataFrame]] = field(default_factory=dict)
@@ -164,6 +181,18 @@ class _Building:
     """How far each watermark is."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
+
+    def evaluated_by_spark(self, operator: Operator, result: Evaluated) -> Mapping[str, DataFrame]:
+        """What an operator appends, whose delta is now a frame."""
+        evaluation = self.evaluation(operator)
+        result.kept.extend(evaluation.kept)
+        self.note_size(operator)
+        if operator.ref in self.shared:
+            self.deltas[operator.ref] = self.kept(operator, evaluation.delta, result)
+        else:
+            self.deltas[operator.ref] = evaluation.delta
+        delta = self.delta(operator.ref) if evaluation.integrals else evaluation.delta
+        return evaluation.appended(delta)
 
     def kept(
         self, operator: Operator, delta: DataFrame, result: Evaluated
@@ -211,7 +240,7 @@ class _Building:
         """What the operator emits and appends; a join is told which side is empty, and a temporal
         filter that its input is."""
         if isinstance(operator.node, Scan):
-            return Evaluation(_scan(operator.node, self.sources))
+            return Evaluation(_scan(operator.node, self.sources, self.context))
         if isinstance(operator.node, Values):
             return Evaluation(_values(operator.node, self.context))
         if isinstance(operator.node, Recursive):
@@ -299,18 +328,44 @@ class _Building:
         being kept."""
         found = self.deltas.get(ref)
         if found is None:
-            found = self.evaluation(self.silent[ref]).delta
+            found = self._made(ref)
         elif isinstance(found, Future):
             found = found.result()
         self.deltas[ref] = found
         return found
 
+    def evaluated_here(self, operator: Operator) -> Mapping[str, Rows] | None:
+        """What an operator appends that is evaluated by this process, else None."""
+        operators = LocalOperators(self.operators, self.silent, self.local, self.touched)
+        return operators.evaluate(operator, self.context)
 
-def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, by_ref: Mapping[int, Operator]) -> DataFrame:
-    """A view's change as the outbox has it: netted, under the view's own column names."""
-    columns = by_ref[outbox.ref].node.columns
-    if not _is_consolidated(by_ref[outbox.ref], by_ref):
-        delta = consolidate(delta, columns)
+    def outbox_rows(self, outbox: OutboxSpec) -> DataFrame | Rows:
+        """A view's change as the outbox has it: netted, under the view's own column names."""
+        columns = self.operators[outbox.ref].node.columns
+        is_netted = _is_consolidated(self.operators[outbox.ref], self.operators)
+        rows = self.local.of(outbox.ref) if self.local.is_on else None
+        if rows is not None:
+            try:
+                rows = rows if is_netted else consolidated(rows, columns)
+            except Unlike:
+                rows = None
+        if rows is not None:
+            names = dict(zip(outbox.columns, columns, strict=True))
+            return rows.renamed({**names, WEIGHT: WEIGHT, STEP: STEP})
+        delta = self.delta(outbox.ref)
+        return _outbox_rows(outbox, delta if is_netted else consolidate(delta, columns), columns)
+
+    def _made(self, ref: int) -> DataFrame:
+        """Of rows that are here, if only one reads it, and nobody has asked for them, Spark makes it."""
+        operator = self.operators[ref]
+        if ref in self.silent or isinstance(operator.node, Scan):
+            return self.evaluation(operator).delta
+        is_wanted = ref in self.shared or self.local.has(ref)
+        rows = self.local.of(ref) if is_wanted else None
+        return self.evaluation(operator).delta if rows is None else rows.frame(self.context.spark)
+
+
+def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, columns: Sequence[str]) -> DataFrame:
     return delta.select(
         *(
             F.col(quoted(inner)).alias(outer)
@@ -337,8 +392,10 @@ def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool
     return False
 
 
-def _scan(node: Scan, sources: Mapping[str, DataFrame]) -> DataFrame:
-    return sources[node.source].select(*columns_of((*node.columns, WEIGHT, STEP)))
+def _scan(node: Scan, sources: Mapping[str, DataFrame | Rows], context: Context) -> DataFrame:
+    source = sources[node.source]
+    delta = source.frame(context.spark) if isinstance(source, Rows) else source
+    return delta.select(*columns_of((*node.columns, WEIGHT, STEP)))
 
 
 def _values(node: Values, context: Context) -> DataFrame:

@@ -28,6 +28,7 @@ from lockstep_engine.context import Guarding
 from lockstep_engine.deltas import STEP, WEIGHT, absolute_steps, consolidate
 from lockstep_engine.failing_rows import FailingRow, find_failing_row
 from lockstep_engine.failures import SPARK_ERRORS, first_line, is_of_a_row
+from lockstep_engine.local.rows import Rows, as_frame
 from lockstep_engine.python_functions import register_functions
 from lockstep_engine.rebuild import (
     Corrections,
@@ -151,13 +152,14 @@ class _Run:
 def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appends:
     """Divide the tables into those that get rows and those that do not but may have to be made."""
     evaluated, job = worked.evaluated, attempt.job
-    changes = dict(evaluated.outboxes)
+    changes: dict[str, DataFrame | Rows] = dict(evaluated.outboxes)
     failed = _failed(attempt)
     if failed is not None:
         changes[FAILED_ROWS_TABLE] = failed
     for table, rows in corrections.items():
-        changes[table] = _together(rows, changes[table]) if table in changes else rows
-    untouched: dict[str, DataFrame] = {}
+        own = changes.get(table)
+        changes[table] = rows if own is None else _together(rows, as_frame(attempt.spark, own))
+    untouched: dict[str, DataFrame | Rows] = {}
     for source, one in worked.decoded.items():
         (changes if worked.bad.get(source) else untouched)[errors_table(source)] = one.errors
     for source, late in evaluated.late.items():
@@ -189,11 +191,13 @@ def _failed(attempt: Attempt) -> DataFrame | None:
     return None if first is None else failed
 
 
-def _recorded(attempt: Attempt, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+def _recorded(
+    attempt: Attempt, frames: Mapping[str, DataFrame | Rows]
+) -> Mapping[str, DataFrame | Rows]:
     """The same, with steps as they are counted from the pipeline's first."""
-    interval = attempt.job.interval
+    first, last = attempt.job.interval.first_step, attempt.job.interval.last_step
     return {
-        table: absolute_steps(rows, interval.first_step, interval.last_step)
+        table: rows.later(first) if isinstance(rows, Rows) else absolute_steps(rows, first, last)
         for table, rows in frames.items()
     }
 

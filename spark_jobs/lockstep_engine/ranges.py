@@ -45,6 +45,7 @@ from lockstep.sql.plans.nodes import (
     Window,
 )
 from lockstep_engine.deltas import quoted
+from lockstep_engine.local.rows import Rows
 
 __all__ = [
     "Measured",
@@ -113,19 +114,20 @@ class Measured:
 
 
 class Measures:
-    """The deltas of sources, each measured by a job of its own when it is first asked for, unless it is
-    `known`."""
+    """The deltas of sources, each measured by a job of its own when it is first asked for, unless this
+    process has its rows."""
 
-    def __init__(
-        self, deltas: Mapping[str, DataFrame], known: Mapping[str, Measured] | None = None
-    ) -> None:
+    def __init__(self, deltas: Mapping[str, DataFrame | Rows]) -> None:
         self._deltas = deltas
-        self._known = dict(known or {})
+        self._known = {
+            name: measured_rows(one.table) for name, one in deltas.items() if isinstance(one, Rows)
+        }
 
     def of(self, source: str) -> Measured:
         """May be asked for different sources in several threads."""
-        if source not in self._known:
-            self._known[source] = measured(self._deltas[source])
+        delta = self._deltas[source]
+        if source not in self._known and not isinstance(delta, Rows):
+            self._known[source] = measured(delta)
         return self._known[source]
 
     def known_ranges(self, source: str) -> Ranges | None:

@@ -42,6 +42,7 @@ from lockstep_engine.deltas import (
     quoted,
     row_text,
 )
+from lockstep_engine.local.rows import Rows, as_frame
 from lockstep_engine.sources.iceberg import records_before
 from lockstep_engine.tables import add_columns, columns_there, read_at
 
@@ -109,7 +110,8 @@ def rebuild(attempt: Attempt, past: Attempt, plan: Rebuild, kept: list[DataFrame
     `past` is the attempt's `rebuilding_attempt`."""
     job, state = attempt.job, attempt.state
     worked = past.work(kept)
-    traces = {t: rows for t, rows in worked.evaluated.appends.items() if t in plan.made}
+    spark, appended = attempt.spark, worked.evaluated.appends
+    traces = {t: as_frame(spark, rows) for t, rows in appended.items() if t in plan.made}
     outboxes = [outbox.table for outbox in plan.circuit.outboxes]
     opened = _earlier_lives(attempt, [*plan.made, *outboxes])
     # A distrusted trace that is named as before is made on top of what it holds.
@@ -163,12 +165,12 @@ def _counted(view: str, rows: DataFrame) -> ViewDifference:
 
 
 def _corrections(
-    past: Attempt, outboxes: Mapping[str, DataFrame], held: Mapping[str, int]
+    past: Attempt, outboxes: Mapping[str, DataFrame | Rows], held: Mapping[str, int]
 ) -> Corrections:
     """What the new queries give and the tables do not say yet, by table. `held` are the snapshots of
     what was published. Lazy."""
     guarding = past.guarding
-    new = {table: rows.drop(STEP) for table, rows in outboxes.items()}
+    new = {table: as_frame(past.spark, rows).drop(STEP) for table, rows in outboxes.items()}
     found = {table: _difference(past, table, rows, held.get(table)) for table, rows in new.items()}
     noted = [] if guarding is None else guarding.noted or []
     if noted or FAILED_ROWS_TABLE in held:

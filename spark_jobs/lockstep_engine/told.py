@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 __all__ = [
     "counted_in_passing",
+    "fetched",
     "few_rows",
     "is_of_connect",
     "no_rows",
@@ -42,17 +43,18 @@ def no_rows(spark: SparkSession, declared: str) -> DataFrame:
 
 def few_rows(frame: DataFrame, most: int) -> pa.Table | None:
     """The rows, if there are at most so many."""
-    rows = _fetched(frame.limit(most + 1))
+    rows, _ = fetched(frame.limit(most + 1))
     return rows if rows.num_rows <= most else None
 
 
-def _fetched(frame: DataFrame) -> pa.Table:
-    """All rows. A Connect client's `toArrow` first asks for the types, for which the server analyzes
-    the whole plan once more; the answer with the rows says them, too."""
+def fetched(frame: DataFrame) -> tuple[pa.Table, StructType]:
+    """All rows, and their types. A Connect client's `toArrow` first asks for these, for which the server
+    analyzes the whole plan once more; the answer with the rows says them, too."""
     if not is_of_connect(frame):
-        return frame.toArrow()
+        return frame.toArrow(), frame.schema
     rows, schema = cast(Any, frame)._to_table()
-    return rows.cast(to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True))
+    shape = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
+    return rows.cast(shape), schema
 
 
 def counted_in_passing(observation: Observation, name: str) -> int | None:

@@ -14,13 +14,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
-from lockstep.lake.lookups import Numbers
+from lockstep.lake.lookups import MOST_ROWS, Numbers
 from lockstep.sql.circuit import Operator, TraceSpec, sources_below
 from lockstep.sql.plans.nodes import MultiwayJoin, Scan, Values
 from lockstep.threads import in_parallel
-from lockstep_engine.before import Before, LookedUp
+from lockstep_engine.before import Before
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import WEIGHT, quoted
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT, quoted
+from lockstep_engine.local.linear import Sifted, rows_through
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.operators.linear import rows_before, scanned_below
 from lockstep_engine.ranges import (
@@ -29,6 +31,7 @@ from lockstep_engine.ranges import (
     Ranges,
     around,
     delta_ranges,
+    measured_rows,
     state_ranges,
     within,
 )
@@ -47,6 +50,7 @@ class _DeltaRanges:
     silent: Collection[int]
     of_source: Callable[[str], Ranges | None]
     met: Mapping[int, Met]
+    here: Callable[[int], Rows | None]
     _found: dict[int, Ranges | None] = field(default_factory=dict)
 
     def of(self, ref: int) -> Ranges | None:
@@ -55,7 +59,10 @@ class _DeltaRanges:
             return None
         if ref not in self._found:
             operator = self.operators[ref]
-            if isinstance(operator.node, Scan):
+            rows = self.here(ref)
+            if rows is not None:
+                self._found[ref] = measured_rows(rows.table).ranges
+            elif isinstance(operator.node, Scan):
                 found, wanted = self.of_source(operator.node.source), operator.node.columns
                 self._found[ref] = found and {n: r for n, r in found.items() if n in wanted}
             else:
@@ -75,7 +82,8 @@ class _DeltaRanges:
 
 class Touched:
     """The state that operators look up, given by `before`. `operators` are those of the circuit by ref,
-    `silent` those whose delta is known to be empty, of which more may become known.
+    `silent` those whose delta is known to be empty, of which more may become known. `here` gives the
+    rows of a delta, where this process can have them; `is_local`: operators are evaluated here, too.
 
     `whole` are, by ref, the columns of an operator's large state that are whole numbers.
     """
@@ -86,26 +94,38 @@ class Touched:
         before: Before,
         measures: Measures,
         silent: Collection[int],
+        here: Callable[[int], Rows | None] = lambda _: None,
+        *,
+        is_local: bool = False,
     ) -> None:
         self.whole: dict[int, frozenset[str]] = {}
         self._operators = operators
         self._before = before
         self._rows: dict[int, DataFrame] = {}
         self._met: dict[int, dict[int, Ranges]] = {}
+        self._looked_up: dict[int, Mapping[int, Rows]] = {}
+        self._is_local = is_local
         # What has to be measured by a job is so for large state only.
         self._measured = _DeltaRanges(
-            operators, silent, lambda name: measures.of(name).ranges, self._met
+            operators, silent, lambda name: measures.of(name).ranges, self._met, here
         )
-        self._known = _DeltaRanges(operators, silent, measures.known_ranges, self._met)
+        self._known = _DeltaRanges(operators, silent, measures.known_ranges, self._met, here)
 
     def state(self, operator: Operator, context: Context) -> State:
         """The rows that the operator looks up, of its inputs and in traces of its own."""
-        found = self._looked_up(operator, context)
+        found = self.looked_up(operator, context)
         rows = tuple(
-            found[place] if place in found else self.input(operator, place, context)
+            found[place].frame(context.spark)
+            if place in found
+            else self.input(operator, place, context)
             for place in range(len(operator.rows))
         )
         return State(rows, self._own(operator, context))
+
+    def is_new(self, operator: Operator, place: int) -> bool:
+        """Whether a trace of an input holds nothing yet."""
+        trace = operator.rows[place]
+        return trace is not None and self._before.trace(trace.table) is None
 
     def input(self, operator: Operator, place: int, context: Context) -> DataFrame | None:
         """The rows of an input that the operator looks up, as Spark reads them; None where there were
@@ -158,15 +178,20 @@ class Touched:
         assert found is not None, "each leaf has its rows"
         return found
 
-    def _looked_up(self, operator: Operator, context: Context) -> Mapping[int, DataFrame]:
-        """The rows that this process has read, by input.
+    def looked_up(self, operator: Operator, context: Context) -> Mapping[int, Rows]:
+        """The rows that this process has read, with their `_weight`, by input.
 
         By what has been read it knows the numbers by which the next input is met: it goes on from lines
         to their orders, and from these to their customers.
         """
-        found: dict[int, DataFrame] = {}
         if not context.is_small or context.is_first:
-            return found
+            return {}
+        if operator.ref not in self._looked_up:
+            self._looked_up[operator.ref] = self._look_all_up(operator, context)
+        return self._looked_up[operator.ref]
+
+    def _look_all_up(self, operator: Operator, context: Context) -> Mapping[int, Rows]:
+        found: dict[int, Rows] = {}
         met = self._met.setdefault(operator.ref, {})
         waiting = set(range(len(operator.rows)))
         while ready := self._ready(operator, waiting):
@@ -175,8 +200,8 @@ class Touched:
             )
             for place, one in zip(ready, looked_up, strict=True):
                 if one is not None:
-                    found[place] = one.rows
-                    both = (one.ranges, self._known.of(operator.inputs[place]))
+                    found[place] = one
+                    both = (measured_rows(one.table).ranges, self._known.of(operator.inputs[place]))
                     met[place] = around([ranges for ranges in both if ranges is not None])
             waiting -= ready.keys()
         return found
@@ -209,18 +234,21 @@ class Touched:
 
     def _is_tiny(self, operator: Operator, place: int) -> bool:
         """Whether an input has few rows, and something that can meet them has changed."""
-        below = scanned_below(self._operators, operator.inputs[place])
-        if operator.rows[place] is not None or below is None:
+        trace = operator.rows[place]
+        if trace is None:
+            below = scanned_below(self._operators, operator.inputs[place])
+            if below is None or self._before.table_size(below[0].source) > FEW_STATE:
+                return False
+        elif not self._is_local or not 0 < self._trace_size(trace) <= FEW_STATE:
             return False
         changes = list(self._known.below(operator))
         if isinstance(operator.node, MultiwayJoin):
             del changes[place]
-        is_met = any(change is not None for change in changes)
-        return is_met and self._before.table_size(below[0].source) <= FEW_STATE
+        return any(change is not None for change in changes)
 
     def _look_up(
         self, operator: Operator, place: int, keys: Mapping[str, Numbers], context: Context
-    ) -> LookedUp | None:
+    ) -> Rows | None:
         trace = operator.rows[place]
         if trace is not None:
             return self._in_trace(trace, keys, context)
@@ -230,15 +258,52 @@ class Touched:
         found = self._before.look_up(below[0].source, below[0].columns, keys)
         if found is None:
             return None
-        rows = self._through(ref, lambda _: found.rows, context)
-        return LookedUp(rows, self._ranges_through(ref, found.ranges))
+        before = found.with_number(STEP, FIRST - 1)
+        rows = rows_through(
+            self._operators,
+            ref,
+            lambda one: Sifted(before) if isinstance(self._operators[one].node, Scan) else None,
+            context.silenced(),
+        )
+        assert rows is not None, "a scan is below"
+        return rows.select([*self._operators[ref].node.columns, WEIGHT])
 
-    def _ranges_through(self, ref: int, found: Ranges | None) -> Ranges | None:
-        """The ranges of the rows of a relation, by those of the scan's rows that it is made of."""
-        operator = self._operators[ref]
-        if found is None or isinstance(operator.node, Scan):
-            return found
-        return delta_ranges(operator.node, [self._ranges_through(operator.inputs[0], found)])
+    def own_here(self, operator: Operator) -> Mapping[str, Rows] | None:
+        """As far as changes touch them, the rows of traces that are not of the operator's inputs, by
+        table, but for those that are new; None where Spark has to read one."""
+        found: dict[str, Rows] = {}
+        for trace in operator.traces:
+            if trace in operator.rows or self._before.trace(trace.table) is None:
+                continue
+            rows = self._whole_or_by_keys(operator, 0, trace)
+            if rows is None:
+                return None
+            found[trace.table] = rows
+        return found
+
+    def first_here(self, operator: Operator, context: Context) -> tuple[Rows, ...] | None:
+        """The rows of its one input that a window looks up, if there are any; None where Spark has to
+        read them."""
+        [trace] = operator.rows
+        if trace is None:
+            found = self.looked_up(operator, context).get(0)
+        elif self._before.trace(trace.table) is None:
+            return ()
+        else:
+            found = self._whole_or_by_keys(operator, 0, trace)
+        return None if found is None else (found,)
+
+    def _trace_size(self, trace: TraceSpec) -> int:
+        """How many rows it has at most; none where it is new."""
+        is_new = self._before.trace(trace.table) is None
+        return 0 if is_new else self._before.trace_size(trace.table)
+
+    def _whole_or_by_keys(self, operator: Operator, place: int, trace: TraceSpec) -> Rows | None:
+        """The rows of a trace by the keys of what changes, or all of it, where that is not much."""
+        keys = self._keys_of(operator, place, trace)
+        if not keys and self._before.trace_size(trace.table) > MOST_ROWS:
+            return None
+        return self._before.look_up_trace(trace.table, keys)
 
     def _own(self, operator: Operator, context: Context) -> Mapping[str, DataFrame | None]:
         """The traces that are not of the operator's inputs, by table."""
@@ -247,18 +312,20 @@ class Touched:
             if trace not in operator.rows:
                 keys = self._keys_of(operator, 0, trace) if context.is_small else {}
                 found = self._in_trace(trace, keys, context)
-                rows = self._trace(operator, 0, trace, context) if found is None else found.rows
-                own[trace.table] = rows
+                if found is None:
+                    own[trace.table] = self._trace(operator, 0, trace, context)
+                else:
+                    own[trace.table] = found.frame(context.spark)
         return own
 
     def _in_trace(
         self, trace: TraceSpec, keys: Mapping[str, Numbers], context: Context
-    ) -> LookedUp | None:
+    ) -> Rows | None:
         """Rows of a large trace by their keys, if there are any: each interval adds a file to it, and to
         open those of a small one takes as long here as for Spark's tasks."""
-        if not keys or self._before.trace(trace.table) is None:
+        if self._before.trace(trace.table) is None or not (keys or self._is_local):
             return None
-        if self._before.trace_size(trace.table) < context.large_state:
+        if not self._is_local and self._before.trace_size(trace.table) < context.large_state:
             return None
         return self._before.look_up_trace(trace.table, keys)
 

@@ -22,7 +22,7 @@ from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.nodes import Node, Scan
 from lockstep.zset import ZSet
-from lockstep_engine.before import Before, LookedUp
+from lockstep_engine.before import Before
 from lockstep_engine.context import (
     DEFAULT_PLACEMENT,
     LARGE_STATE,
@@ -32,8 +32,8 @@ from lockstep_engine.context import (
 )
 from lockstep_engine.deltas import absolute_steps, quoted
 from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators.merging import merge_trace, without_past
-from lockstep_engine.ranges import Measures, measured_rows
 
 Interval = tuple[int, int]
 
@@ -94,11 +94,14 @@ class Runner:
         merges_traces: bool = False,
         large_state: int = LARGE_STATE,
         many_steps: int = MANY_STEPS,
+        is_here: bool = False,
     ) -> None:
+        """`is_here`: this process has the rows of the changes, and reads those of the state."""
         self._spark = spark
         self._merges_traces = merges_traces
         self._large_state = large_state
         self._many_steps = many_steps
+        self._is_here = is_here
         self._circuit = circuit
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
@@ -128,10 +131,7 @@ class Runner:
         context = self._context(interval, records, is_first, placement)
         configure_session(context)
         silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
-        sources = {
-            name: self._held(name, rows).withColumn("_step", F.expr(f"_step - {first}L"))
-            for name, rows in deltas.items()
-        }
+        sources = {name: self._source(name, rows, first) for name, rows in deltas.items()}
         evaluated = evaluate_circuit(
             self._circuit,
             sources,
@@ -141,14 +141,16 @@ class Runner:
                 self._table,
                 self._size,
                 lambda name: self._size(f"source {name}"),
-                lambda source, columns, keys: _looked_up(self._table(source, columns), keys),
-                lambda table, keys: _looked_up(self.trace(table), keys),
+                lambda source, columns, keys: self._looked_up(self._table(source, columns), keys),
+                lambda table, keys: self._looked_up(self.trace(table), keys),
             ),
             context,
-            self._measures(sources),
         )
         outboxes = {
-            table: absolute_steps(rows, first, last) for table, rows in evaluated.outboxes.items()
+            table: rows.later(first)
+            if isinstance(rows, Rows)
+            else absolute_steps(rows, first, last)
+            for table, rows in evaluated.outboxes.items()
         }
         late = {
             f"{source} late": absolute_steps(found.rows, first, last)
@@ -158,9 +160,7 @@ class Runner:
         wanted = {**late, **outboxes} if is_last else {**evaluated.appends, **late, **outboxes}
         try:
             with ThreadPoolExecutor(4) as pool:
-                tables = dict(
-                    zip(wanted, pool.map(DataFrame.toArrow, wanted.values()), strict=True)
-                )
+                tables = dict(zip(wanted, pool.map(_as_table, wanted.values()), strict=True))
         finally:
             evaluated.release()
         deltas_of = {}
@@ -179,13 +179,24 @@ class Runner:
             self._pieces.setdefault(name, []).append(rows)
         return deltas_of
 
-    def _measures(self, sources: Mapping[str, DataFrame]) -> Measures:
-        """Where all state is large, as of rows that the driver has: their keys are looked up."""
-        if self._large_state > 0:
-            return Measures(sources)
-        return Measures(
-            sources, {name: measured_rows(one.toArrow()) for name, one in sources.items()}
-        )
+    def _source(self, name: str, rows: DataFrame, first: int) -> DataFrame | Rows:
+        """A source's delta, whose steps are counted from the interval's first."""
+        if self._is_here:
+            return Rows.of(rows.toArrow(), rows.schema).later(-first)
+        return self._held(name, rows).withColumn("_step", F.expr(f"_step - {first}L"))
+
+    def _looked_up(self, rows: DataFrame | None, keys: Mapping[str, Numbers]) -> Rows | None:
+        """The rows that hold one of the numbers, or null, in each of the columns, and no others."""
+        assert rows is not None, "nothing is looked up in what is new"
+        if not self._is_here:
+            return None
+        whole = {field.name for field in rows.schema if isinstance(field.dataType, IntegralType)}
+        if keys and whole.isdisjoint(keys):
+            return None
+        for name in whole & keys.keys():
+            column = F.col(quoted(name))
+            rows = rows.where(column.isin(keys[name].tolist()) | column.isNull())
+        return Rows.of(rows.toArrow(), rows.schema)
 
     def remembered(self, table: str) -> ZSet:
         """What the rows of a trace come to, without their weights."""
@@ -243,16 +254,10 @@ class Runner:
         return self._spark.table(view)
 
 
-def _looked_up(rows: DataFrame | None, keys: Mapping[str, Numbers]) -> LookedUp | None:
-    """The rows that hold one of the numbers, or null, in each of the columns, and no others."""
-    assert rows is not None, "nothing is looked up in what is new"
-    whole = {field.name for field in rows.schema if isinstance(field.dataType, IntegralType)}
-    if keys and whole.isdisjoint(keys):
-        return None
-    for name in whole & keys.keys():
-        column = F.col(quoted(name))
-        rows = rows.where(column.isin(keys[name].tolist()) | column.isNull())
-    return LookedUp(rows, measured_rows(rows.toArrow()).ranges)
+def _as_table(rows: DataFrame | Rows) -> pa.Table:
+    """Without what is said of nulls: one interval's rows may have none where another's have some."""
+    table = rows.table if isinstance(rows, Rows) else rows.toArrow()
+    return pa.Table.from_arrays(table.columns, names=table.column_names)
 
 
 def _microseconds(time: datetime) -> int:

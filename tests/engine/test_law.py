@@ -89,9 +89,10 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
     tables = frozenset(p.strip("_") for p in (EVENTS, TABLE) if random.random() < 0.5)
     # State is read by the ranges of the change, or whole.
     large_state, many_steps = random.choice([0, 1_000_000]), random.choice([0, 16])
+    is_here = large_state == 0 or random.random() < 0.4
     note(
         f"seed {seed}: {intervals} under {layouts}, {records} records, merged {merges_traces}, "
-        f"{tables}, large state {large_state}, many steps {many_steps}, {plan}"
+        f"{tables}, large state {large_state}, many steps {many_steps}, here {is_here}, {plan}"
     )
     changes = {
         EVENTS: random_changes(random, CASES, steps, ROWS, retracts=False),
@@ -104,7 +105,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
         changes[EVENTS] = [c for c in changes[EVENTS] if c[2] < intervals[-1][0]]
     append_only = frozenset(prefix.strip("_") for prefix in (EVENTS, KEYED))
     circuit = circuit_of(plan, append_only, tables)
-    runner = Runner(spark, circuit, merges_traces, large_state, many_steps)
+    runner = Runner(spark, circuit, merges_traces, large_state, many_steps, is_here)
     read = {op.node.source for op in circuit.operators if isinstance(op.node, Scan)}
     changes = {prefix: of for prefix, of in changes.items() if prefix.strip("_") in read}
     found = emitted(spark, runner, changes, intervals, layouts, records)

@@ -128,7 +128,7 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(map(_plain, row)) for row in zip(*columns, strict=True)]
 
 
-def check(spark: SparkSession, queries: Mapping[str, str], seed: int) -> None:
+def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: bool) -> None:
     """Run the queries as the views of one project, and compare each after each interval."""
     random = Random(seed)
     names = {f"q{place}": name for place, name in enumerate(queries)}
@@ -139,7 +139,7 @@ def check(spark: SparkSession, queries: Mapping[str, str], seed: int) -> None:
     # rows of these tables are taken back
     retracting = (replace(source, provider="iceberg") for source in project.sources)
     circuit = build_circuit(replace(project, sources=tuple(retracting)))
-    runner = Runner(spark, circuit)
+    runner = Runner(spark, circuit, is_here=is_here)
     changes = {table: _changes(random, table) for table in TABLES}
     found: dict[str, list[Change]] = {view: [] for view in names}
     for first, last in INTERVALS:
@@ -184,7 +184,8 @@ def _compare(
         assert kept == dict(expected), f"{name} after step {step}: {queries[name]}"
 
 
+@pytest.mark.parametrize("is_here", [False, True], ids=["by Spark", "here"])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_view_means_what_spark_says(spark: SparkSession, part: int) -> None:
+def test_a_view_means_what_spark_says(spark: SparkSession, part: int, is_here: bool) -> None:
     names = list(QUERIES)[part::PARTS]
-    check(spark, {name: QUERIES[name] for name in names}, seed=part)
+    check(spark, {name: QUERIES[name] for name in names}, seed=part, is_here=is_here)

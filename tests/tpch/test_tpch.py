@@ -54,9 +54,10 @@ def check(
     numbers: Sequence[int],
     data: Mapping[str, Stream],
     intervals: Sequence[tuple[int, int]],
+    is_here: bool,
 ) -> None:
     """Run the queries together, and compare each after each interval."""
-    runner = Runner(spark, circuit_of_queries(numbers))
+    runner = Runner(spark, circuit_of_queries(numbers), is_here=is_here)
     total: dict[str, dict[tuple[Any, ...], int]] = {f"q{n}": {} for n in numbers}
     for first, last in intervals:
         changes = {name: stream.changes(first, last) for name, stream in data.items()}
@@ -110,5 +111,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Stream]:
     return streams(folder, SCALE, INTERVALS[-1][1], seed=7)
 
 
-def test_all_queries(spark: SparkSession, data: Mapping[str, Stream]) -> None:
-    check(spark, QUERIES, data, INTERVALS)
+@pytest.mark.parametrize("is_here", [False, True], ids=["by Spark", "here"])
+def test_all_queries(spark: SparkSession, data: Mapping[str, Stream], is_here: bool) -> None:
+    check(spark, QUERIES, data, INTERVALS, is_here)

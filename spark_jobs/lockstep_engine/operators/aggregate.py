@@ -51,7 +51,7 @@ from lockstep_engine.operators.exact_sums import (
 from lockstep_engine.operators.extremes import Extremes, extremes_per_step, values_append
 from lockstep_engine.operators.row_changes import row_changes
 
-__all__ = ["aggregate"]
+__all__ = ["accumulator_table", "aggregate", "extremes_of", "value_traces"]
 
 
 def aggregate(
@@ -61,7 +61,7 @@ def aggregate(
 
     A min or max whose argument has a trace of values is taken to have input that retracts.
     """
-    by_value = _value_traces(operator)
+    by_value = value_traces(operator)
     types = _types(node, delta, by_value.keys(), context)
     accumulators = accumulators_of(node, by_value.keys(), types)
     lifted = delta.select(
@@ -73,7 +73,7 @@ def aggregate(
         # twice before it has kept them.
         lifted = _merged(lifted, [*node.keys, STEP], accumulators).persist()
         kept = (lifted,)
-    table = _accumulator_table(operator)
+    table = accumulator_table(operator)
     trace = state.traces.get(table)
     appends = {table: _merged(lifted, node.keys, accumulators)}
     sums = _exact_sums(node, types)
@@ -86,7 +86,7 @@ def aggregate(
         levels.extend(exact.name for exact in sums)
     for argument, spec in by_value.items():
         appends[spec.table] = values_append(delta, node.keys, argument)
-    extremes = _extremes(node, by_value, types)
+    extremes = extremes_of(node, by_value, types)
     if extremes:
         parts.append(extremes_per_step(extremes, key_fields, delta, state.traces, context))
         levels.extend(name for one in extremes for name in one.names)
@@ -103,7 +103,7 @@ def aggregate(
     return Evaluation(_changes(node, running, values), appends, kept)
 
 
-def _value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
+def value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
     """The traces of values by argument."""
     return {t.columns[0]: t for t in operator.traces if t.kind is TraceKind.VALUES and t.columns}
 
@@ -131,7 +131,7 @@ def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum
     return found
 
 
-def _extremes(
+def extremes_of(
     node: Aggregate, by_value: Mapping[str, TraceSpec], types: Mapping[str, DataType]
 ) -> list[Extremes]:
     """The arguments of min and max that need their values; a key is its own least and greatest."""
@@ -149,7 +149,7 @@ def _extremes(
     return found
 
 
-def _accumulator_table(operator: Operator) -> str:
+def accumulator_table(operator: Operator) -> str:
     tables = [t.table for t in operator.traces if t.kind is TraceKind.ACCUMULATORS]
     if len(tables) != 1:
         raise ValueError(f"an aggregate has one trace of accumulators, not {len(tables)}")

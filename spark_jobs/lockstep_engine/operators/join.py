@@ -51,7 +51,7 @@ from lockstep_engine.deltas import (
 )
 from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
-__all__ = ["join", "may_retract"]
+__all__ = ["join", "join_appends", "may_retract"]
 
 NOTHING: Mapping[int, Sequence[str]] = MappingProxyType({})
 
@@ -60,12 +60,17 @@ def join(
     operator: Operator, node: MultiwayJoin, inputs: Deltas, state: State, context: Context
 ) -> Evaluation:
     """The join's delta, and what its inputs add to their traces."""
+    return Evaluation(_delta(node, inputs, state, context), join_appends(operator, node, inputs))
+
+
+def join_appends(operator: Operator, node: MultiwayJoin, inputs: Deltas) -> Mapping[str, DataFrame]:
+    """What the inputs add to their traces."""
     appends: dict[str, DataFrame] = {}
     for trace, delta, below in zip(operator.rows, inputs, node.inputs, strict=True):
         if trace is not None and delta is not None:
             retracts = not operator.append_only and may_retract(below)
             appends.setdefault(trace.table, _append(trace, delta, retracts))
-    return Evaluation(_delta(node, inputs, state, context), appends)
+    return appends
 
 
 def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -> DataFrame:

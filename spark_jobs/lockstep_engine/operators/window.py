@@ -40,7 +40,7 @@ from lockstep_engine.operators.partitions import (
     rows_at_positions,
 )
 
-__all__ = ["first_before", "is_limit", "window"]
+__all__ = ["first_before", "is_limit", "numbers_rows", "window"]
 
 
 def window(
@@ -54,7 +54,7 @@ def window(
             # By the keys alone, as what follows needs them: by key and step they would be sent twice.
             events = events.repartition(context.partitions, *columns_of(node.partition))
         events = _first_of_each_step(events, node, node.first)
-        if node.first == 1 and _numbers_rows(node):
+        if node.first == 1 and numbers_rows(node):
             changes = _changes_of_first(events, node)
             return _evaluation(operator, changes, delta)
     rows = rows_at_positions(events, node.partition, columns, context, operator.inputs_stay)
@@ -83,10 +83,10 @@ def _evaluation(operator: Operator, changes: DataFrame, delta: DataFrame) -> Eva
 
 def is_limit(node: Window) -> bool:
     """Whether it numbers all rows, as far as a bound: a LIMIT."""
-    return node.first is not None and not node.partition and _numbers_rows(node)
+    return node.first is not None and not node.partition and numbers_rows(node)
 
 
-def _numbers_rows(node: Window) -> bool:
+def numbers_rows(node: Window) -> bool:
     """Whether its only function is row_number: a bound on it is one on the number of rows."""
     return [call.function.text.lower() for call in node.calls] == ["row_number()"]
 
@@ -118,7 +118,7 @@ def _first_of_each_step(events: DataFrame, node: Window, first: int) -> DataFram
     equal rows those that are taken back come last, so that they take the place of none."""
     [call] = node.calls
     rows = _with_order(events, call.order)
-    ties = [*columns_of(node.input.columns), F.col(WEIGHT).desc()] if _numbers_rows(node) else []
+    ties = [*columns_of(node.input.columns), F.col(WEIGHT).desc()] if numbers_rows(node) else []
     within = Rows.partitionBy(*columns_of([*node.partition, STEP]))
     rank = F.expr(call.function.text).over(within.orderBy(*_sorting(call.order), *ties))
     return rows.withColumn("_rank", rank).where(f"_rank <= {first}").select(*events.columns)

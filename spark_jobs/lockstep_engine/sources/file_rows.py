@@ -26,9 +26,10 @@ from lockstep.lake.file_batches import file_batches
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.told import types_of_columns
 
-__all__ = ["ChangedRows", "StepChange", "read_changes", "read_few"]
+__all__ = ["StepChange", "read_changes", "read_few"]
 
 BYTES_PER_TASK = 64 << 20
 FEW_ROWS = 100_000
@@ -42,15 +43,6 @@ class StepChange:
 
     step: int
     change: FileChange
-
-
-@dataclass(frozen=True)
-class ChangedRows:
-    """`frame`: the wanted columns, `_weight`, `_step`, not netted. `known` are the same rows, where this
-    process has read them, and netted they are hardly fewer: no file stands in another's place."""
-
-    frame: DataFrame
-    known: pa.Table | None
 
 
 @dataclass(frozen=True)
@@ -132,18 +124,21 @@ def read_few(
     source: SourceTable,
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
-) -> ChangedRows | None:
+) -> DataFrame | Rows | None:
     """The same as `read_changes`, by this process; None where they are many, or much has to be read."""
     return _read_here(spark, *_reader(spark, table, source, columns, changes))
 
 
-def _read_here(spark: SparkSession, read: _ReadFiles, schema: StructType) -> ChangedRows | None:
-    rows = read.few()
-    if rows is None:
+def _read_here(
+    spark: SparkSession, read: _ReadFiles, schema: StructType
+) -> DataFrame | Rows | None:
+    table = read.few()
+    if table is None:
         return None
-    changes = (one.change for one in read.changes)
+    rows, changes = Rows(table, schema), (one.change for one in read.changes)
+    # Where a file stands in another's place, netted they are far fewer.
     replaced = any(change.weight < 0 and change.unless is None for change in changes)
-    return ChangedRows(spark.createDataFrame(rows, schema), None if replaced else rows)
+    return rows.along(spark) if replaced else rows
 
 
 def read_changes(
@@ -153,8 +148,8 @@ def read_changes(
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
     least_tasks: int,
-) -> ChangedRows:
-    """The rows of the changes.
+) -> DataFrame | Rows:
+    """The rows of the changes: the wanted columns, `_weight`, `_step`, not netted.
 
     `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
     own; small ones share them, but for `least_tasks`.
@@ -166,7 +161,7 @@ def read_changes(
     size = sum(change.change.file.file_size_in_bytes for change in changes)
     tasks = min(len(changes), max(least_tasks, size // BYTES_PER_TASK))
     numbers = spark.range(0, len(changes), 1, tasks)
-    return ChangedRows(numbers.mapInArrow(read, schema), None)
+    return numbers.mapInArrow(read, schema)
 
 
 def _reader(

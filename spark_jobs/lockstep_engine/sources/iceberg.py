@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
@@ -29,12 +30,10 @@ from lockstep.lake.following import check_columns, load_followed, table_history
 from lockstep.lake.lookups import Numbers, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import SourceTable
-from lockstep_engine.before import LookedUp
-from lockstep_engine.computed import given, put_down
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
-from lockstep_engine.ranges import Measured, measured_rows
-from lockstep_engine.sources.file_rows import ChangedRows, StepChange, read_changes, read_few
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.sources.file_rows import StepChange, read_changes, read_few
 from lockstep_engine.told import no_rows, types_of_columns
 
 __all__ = ["Followed", "look_up_before", "read_before", "read_table", "records_before"]
@@ -44,18 +43,17 @@ __all__ = ["Followed", "look_up_before", "read_before", "read_table", "records_b
 class Followed:
     """The changes of one followed table in one interval.
 
-    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; marked as
-    persisted where it is in `kept`, on which whoever asked for it calls `unpersist` when done, as it is
-    where the change is small, and Spark reads it, or has been netted.
+    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; the rows,
+    where this process has read them. A frame is marked as persisted where it is in `kept`, on which
+    whoever asked for it calls `unpersist` when done, as it is where the change is small, or netted.
     `is_netted`: it may hold far fewer rows than `records`, the upper bound that is recorded, for which
-    files that were rewritten count whole. `measured`: of all rows, where this process has read them.
+    files that were rewritten count whole.
     """
 
-    delta: DataFrame
+    delta: DataFrame | Rows
     records: int
     is_netted: bool = False
     kept: tuple[DataFrame, ...] = field(default=())
-    measured: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +91,12 @@ class _Reader:
             rows = _at(self.spark, self.source, snapshot_id)
             yield self.shown(rows, weight, f"{step}L AS {STEP}")
 
-    def appended(self, run: Sequence[_Step]) -> ChangedRows:
+    def appended(self, run: Sequence[_Step]) -> DataFrame | Rows:
         """The rows appended by a run of steps, in one read: here, where they are few."""
         few = self._few_appended(run) if self.context.is_small else None
-        return few or ChangedRows(self._appended_by_spark(run), None)
+        return self._appended_by_spark(run) if few is None else few
 
-    def _few_appended(self, run: Sequence[_Step]) -> ChangedRows | None:
+    def _few_appended(self, run: Sequence[_Step]) -> DataFrame | Rows | None:
         files = list(self._appended_files(run))
         if not are_readable(self.table, self.columns, [file for file, _ in files]):
             return None
@@ -133,7 +131,7 @@ class _Reader:
         of_file = F.expr("_file = _lockstep_file")
         return self.shown(rows.select("*", "_file").join(F.broadcast(steps), of_file), 1, STEP)
 
-    def differences(self, steps: Sequence[_Step]) -> Iterator[ChangedRows]:
+    def differences(self, steps: Sequence[_Step]) -> Iterator[DataFrame | Rows]:
         """What these steps add and take away, not netted."""
         changes: list[StepChange] = []
         for step in steps:
@@ -146,8 +144,7 @@ class _Reader:
                     "files or columns that only a full read can compare; all rows of both are read"
                 )
                 for end, weight in zip(ends, (-1, 1), strict=True):
-                    for rows in self.all_rows(end, weight, step.number):
-                        yield ChangedRows(rows, None)
+                    yield from self.all_rows(end, weight, step.number)
             else:
                 changes += [StepChange(step.number, change) for change in found]
         if changes:
@@ -186,7 +183,7 @@ def read_table(
     added = [
         *(reader.appended(run) for run in _runs(steps)),
         *(
-            ChangedRows(rows, None)
+            rows
             for step in _of(steps, Reading.ALL)
             for rows in reader.all_rows(step.slice.end, 1, step.number)
         ),
@@ -195,12 +192,16 @@ def read_table(
     if not added and not differences:
         return Followed(_nothing(spark, source, columns), 0)
     wanted, records = (*columns, WEIGHT, STEP), sum(slice_.records for _, slice_ in slices)
-    known = [one.known for one in (*added, *differences) if one.known is not None]
+    known = [one for one in (*added, *differences) if isinstance(one, Rows)]
     if len(known) == len(added) + len(differences):
-        return _followed_here(pa.concat_tables(known), added + differences, wanted, records)
-    parts = [one.frame for one in added]
+        # What cancels is little, as no file stands in another's place: it is left to the operators that
+        # have to net what they read.
+        rows = Rows(pa.concat_tables([one.table for one in known]), known[0].schema)
+        return Followed(rows.select(wanted), records, is_netted=True)
+    parts = [_as_frame(spark, one) for one in added]
     if differences:
-        parts.append(consolidate(union([one.frame for one in differences]), reader.columns))
+        changed = union([_as_frame(spark, one) for one in differences])
+        parts.append(consolidate(changed, reader.columns))
     delta = union(parts).select(*columns_of(wanted))
     if not differences and not context.is_small:
         # Each operator reads from the table what it wants of it, sooner than all of it would be kept.
@@ -209,14 +210,8 @@ def read_table(
     return Followed(delta, records, bool(differences), (delta,))
 
 
-def _followed_here(
-    known: pa.Table, found: Sequence[ChangedRows], wanted: Sequence[str], records: int
-) -> Followed:
-    """The change, of which this process has read all rows. What cancels in it is little, as no file
-    stands in another's place: it is left to the operators that have to net what they read."""
-    delta = union([one.frame for one in found]).select(*columns_of(wanted))
-    delta = put_down(delta, known.nbytes)
-    return Followed(delta, records, is_netted=True, measured=measured_rows(known))
+def _as_frame(spark: SparkSession, rows: DataFrame | Rows) -> DataFrame:
+    return rows.along(spark) if isinstance(rows, Rows) else rows
 
 
 def read_before(
@@ -236,20 +231,17 @@ def look_up_before(
     keys: Mapping[str, Numbers],
     interval: Interval,
     catalog: OpenCatalog,
-) -> LookedUp | None:
+) -> Rows | None:
     """Of the rows that the table had before the interval at least those that hold wanted numbers, or
     null, in the columns `keys`, or all: `columns` and `_weight`. Read here; None where Spark should."""
     start = _start(source, interval)
-    if start is None:
-        return LookedUp(read_before(spark, source, columns, interval), None)
-    found = look_up(load_followed(catalog, source), start, columns, keys)
-    if found is None:
-        return None
     types = {column.key: column.type for column in source.columns}
     declared = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
-    rows = given(spark, found, types_of_columns(spark, declared))
-    weighed = rows.withColumn(WEIGHT, F.lit(1).cast("bigint"))
-    return LookedUp(weighed, measured_rows(found).ranges)
+    schema = types_of_columns(spark, declared)
+    if start is None:
+        return Rows(to_arrow_schema(schema).empty_table(), schema).with_number(WEIGHT, 1)
+    found = look_up(load_followed(catalog, source), start, columns, keys)
+    return None if found is None else Rows.of(found, schema).with_number(WEIGHT, 1)
 
 
 def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog) -> int:

@@ -1,0 +1,133 @@
+"""What a trace remembers of a group, over rows that this process has.
+
+The same accumulators as `operators.accumulators` has as SQL, whose text says what each is: lifted,
+merged, and read off. Floating point is left to Spark: what its sums are kept in, and averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DataType, DecimalType, LongType
+
+from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
+from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.local.values import Unlike, added, summed
+from lockstep_engine.operators.accumulators import ROWS, Accumulator, places_of
+
+__all__ = ["lifted", "merged", "running", "value"]
+
+_LOW = 0xFFFFFFFF
+
+
+def lifted(
+    name: str, argument: pa.ChunkedArray | None, weights: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """The increments of one accumulator, by its name, of rows of these weights."""
+    kind = name.split("_")[1]
+    if argument is None:
+        return weights
+    match kind:
+        case "count":
+            return pc.if_else(argument.is_valid(), weights, pa.scalar(None, pa.int64()))
+        case "min" | "max":
+            return argument
+        case "high":
+            return _times(pc.shift_right(argument, 32), weights)
+        case "low":
+            return _times(pc.bit_wise_and(argument, _LOW), weights)
+        case _:
+            return _times(argument, weights)
+
+
+def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole numbers as bigint; decimals with 38 digits, without loss. Raises Unlike on overflow."""
+    kind = values.type
+    try:
+        if not pa.types.is_decimal(kind):
+            return pc.multiply_checked(values.cast(pa.int64()), weights)
+        wide = values.cast(pa.decimal256(kind.precision, kind.scale))
+        product = pc.multiply_checked(wide, weights.cast(pa.decimal256(19, 0)))
+        return product.cast(pa.decimal128(38, kind.scale))
+    except pa.ArrowInvalid as error:
+        raise Unlike from error
+
+
+def merged(rows: pa.Table, by: str, accumulators: Sequence[Accumulator]) -> pa.Table:
+    """One row for each value of `by`, with the accumulators merged."""
+    sums = summed(rows, by, [a.name for a in accumulators if a.merge == "sum"])
+    ends = [(a.name, a.merge) for a in accumulators if a.merge != "sum"]
+    if not ends:
+        return sums
+    found = rows.group_by([by], use_threads=False).aggregate(ends)
+    # Both in the order in which the values of `by` appear.
+    for name, merge in ends:
+        sums = sums.append_column(name, found[f"{name}_{merge}"])
+    return sums
+
+
+def running(rows: pa.Table, ranks: Integers, accumulators: Sequence[Accumulator]) -> pa.Table:
+    """From increments to totals: each row with all before it of the same group; `ranks` is how many
+    these are, in a table that is sorted by group. In as many passes as the longest has doublings."""
+    places, columns = np.arange(rows.num_rows), {a.name: rows[a.name] for a in accumulators}
+    distance = 1
+    while distance <= ranks.max(initial=0):
+        before = pa.array(places - distance, mask=ranks < distance)
+        for one in accumulators:
+            column = columns[one.name]
+            columns[one.name] = _combined(one.merge, column.take(before), column)
+        distance *= 2
+    return pa.table(columns)
+
+
+def _combined(merge: str, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    match merge:
+        case "min":
+            return pc.min_element_wise(one, other)
+        case "max":
+            return pc.max_element_wise(one, other)
+        case _:
+            return added(one, other)
+
+
+def value(
+    call: AggregateCall, node: Aggregate, types: Mapping[str, DataType], totals: pa.Table
+) -> pa.ChunkedArray | None:
+    """The aggregate's value by the totals of its accumulators; None where Spark is to compute it.
+    Raises Unlike where it has none, so that Spark says so."""
+    if call.argument is None:
+        return pc.fill_null(totals[ROWS], 0)
+    place = places_of(node.aggregates)[call.argument]
+    match call.function:
+        case AggregateFunction.COUNT:
+            return pc.fill_null(totals[f"_count_{place}"], 0)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            name = f"_{call.function.value}_{place}"
+            return totals[call.argument if call.argument in node.keys else name]
+        case AggregateFunction.SUM:
+            there = pc.greater(pc.fill_null(totals[f"_count_{place}"], 0), 0)
+            found = _sum(totals, place, types[call.argument])
+            return pc.if_else(there, found, pa.scalar(None, found.type))
+        case _:
+            return None
+
+
+def _sum(totals: pa.Table, place: int, kind: DataType) -> pa.ChunkedArray:
+    try:
+        match kind:
+            case LongType():
+                # The halves are brought to form first, so that this overflows only if the sum does.
+                high, low = totals[f"_high_{place}"], totals[f"_low_{place}"]
+                high = pc.add_checked(high, pc.shift_right(low, 32))
+                whole = pc.multiply_checked(high, 1 << 32)
+                return pc.add_checked(whole, pc.bit_wise_and(low, _LOW))
+            case DecimalType():
+                wanted = pa.decimal128(min(38, kind.precision + 10), kind.scale)
+                return totals[f"_sum_{place}"].cast(wanted)
+            case _:
+                return totals[f"_sum_{place}"]
+    except pa.ArrowInvalid as error:
+        raise Unlike from error

@@ -1,0 +1,292 @@
+"""GROUP BY over rows that this process has, as `operators.aggregate` has it.
+
+Increments by group and step, merged; what was there before as the increment of the step before; totals
+after each step; and where a group's row has changed, the old one goes and the new one comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT
+from lockstep_engine.kernels.extremes import running_extremes
+from lockstep_engine.kernels.groups import Integers, starts
+from lockstep_engine.local.accumulators import lifted, merged, running, value
+from lockstep_engine.local.changes import netted, row_changes
+from lockstep_engine.local.evaluated import LocalEvaluation
+from lockstep_engine.local.linear import Sifted
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike, are_exact, is_exact, numbered, ranked, together
+from lockstep_engine.operators import accumulators as sql
+from lockstep_engine.operators.aggregate import accumulator_table, extremes_of, value_traces
+from lockstep_engine.operators.extremes import Extremes
+from lockstep_engine.told import fetched
+
+__all__ = ["aggregated", "is_aggregated"]
+
+_GROUP, _AT, _PLACE = "_group", "_at", "_place"
+
+_MADE = (
+    AggregateFunction.COUNT,
+    AggregateFunction.SUM,
+    AggregateFunction.AVG,
+    AggregateFunction.MIN,
+    AggregateFunction.MAX,
+)
+
+
+def is_aggregated(operator: Operator) -> bool:
+    """Whether it can be worked out here, as far as that can be told without its input."""
+    node = operator.node
+    return (
+        isinstance(node, Aggregate)
+        and all(call.function in _MADE for call in node.aggregates)
+        and all(trace is None for trace in operator.rows)
+    )
+
+
+def aggregated(
+    spark: SparkSession, operator: Operator, delta: Rows, traces: Mapping[str, Rows]
+) -> LocalEvaluation:
+    """`traces` has, by table, at least the rows of the groups in the delta; it is without those that are
+    new. Raises Unlike where Spark is to do it."""
+    node = operator.node
+    assert isinstance(node, Aggregate), "asked for before"
+    types = {field.name: field.dataType for field in delta.schema}
+    by_value = value_traces(operator)
+    _check_types(node, by_value, types)
+    accumulators = sql.accumulators_of(node, by_value.keys(), types)
+    groups = _Groups.of(node, delta, traces)
+    increments = _increments(node, accumulators, delta, groups)
+    table = accumulator_table(operator)
+    appends = {table: _appended(merged(increments, _GROUP, accumulators), groups, accumulators)}
+    for argument, spec in by_value.items():
+        there = Rows(delta.table.filter(delta.table[argument].is_valid()), delta.schema)
+        appends[spec.table] = netted(there, tuple(dict.fromkeys((*node.keys, argument))))
+    seeds = None if table not in traces else _seeds(table, traces[table], groups, increments)
+    totals = _totals(accumulators, increments, seeds, groups)
+    for one in extremes_of(node, by_value, types):
+        totals = _with_extremes(totals, one, groups, traces.get(one.table))
+    states = _valued(spark, node, types, totals, groups)
+    ranks = _ranks(totals[_GROUP].to_numpy())
+    is_there = np.ones(len(states), bool)
+    if node.keys:
+        is_there = pc.fill_null(pc.greater(totals[sql.ROWS], 0), False).to_numpy()
+    names = [call.name for call in node.aggregates]
+    changes = row_changes(states, names, node.keys, ranks, is_there)
+    return LocalEvaluation(Sifted(changes), appends)
+
+
+def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]) -> None:
+    """Raises Unlike where a type is one that is not compared or added up here as in Spark."""
+    if any(sql.is_exact(types[name]) for name in sql.summed(node)):
+        raise Unlike
+    merged_ends = (
+        types[call.argument]
+        for call in node.aggregates
+        if call.argument is not None and call.function.is_extreme and call.argument not in by_value
+    )
+    if not are_exact([*(types[key] for key in node.keys), *merged_ends]):
+        raise Unlike
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of the delta and of what was there before, by number. `first` is a row of the delta for
+    each group that it has, by number, else -1."""
+
+    delta: Rows
+    keys: tuple[str, ...]
+    of_delta: Integers
+    of_traces: Mapping[str, Integers]
+    first: Integers
+    span: int
+    """A group's number times it, and the step from -1 on, is the number of the two."""
+
+    @staticmethod
+    def of(node: Aggregate, delta: Rows, traces: Mapping[str, Rows]) -> _Groups:
+        every = [delta, *traces.values()]
+        cuts = np.cumsum([len(one) for one in every])
+        keys = [together(*(one.table[key] for one in every)) for key in node.keys]
+        numbers = np.split(numbered(keys, int(cuts[-1])), cuts[:-1])
+        first = np.full(int(cuts[-1]), -1, np.int64)
+        first[numbers[0][::-1]] = np.arange(len(delta))[::-1]
+        span = int(delta.table[STEP].to_numpy().max(initial=FIRST)) + 2
+        of_traces = dict(zip(traces, numbers[1:], strict=True))
+        return _Groups(delta, node.keys, numbers[0], of_traces, first, span)
+
+    def at(self, groups: Integers, steps: Integers) -> Integers:
+        """The numbers of groups at steps."""
+        return groups * self.span + steps + 1
+
+    def touched(self, table: str) -> Integers:
+        """The places of the trace's rows that are of groups in the delta."""
+        return np.flatnonzero(self.first[self.of_traces[table]] >= 0)
+
+    def key_columns(self, groups: Integers) -> dict[str, pa.ChunkedArray]:
+        """The keys of these groups."""
+        rows = pa.array(self.first[groups])
+        return {key: self.delta.table[key].take(rows) for key in self.keys}
+
+    def key_fields(self) -> list[StructField]:
+        """The types of the keys."""
+        return [self.delta.schema[key] for key in self.keys]
+
+
+def _increments(
+    node: Aggregate, accumulators: Sequence[sql.Accumulator], delta: Rows, groups: _Groups
+) -> pa.Table:
+    """Each row's group, the number of that at the step, and what it adds to the accumulators."""
+    arguments = {str(place): name for name, place in sql.places_of(node.aggregates).items()}
+    weights, steps = delta.table[WEIGHT], delta.table[STEP].to_numpy()
+    columns = {_GROUP: groups.of_delta, _AT: groups.at(groups.of_delta, steps)}
+    for one in accumulators:
+        argument = arguments.get(one.name.rpartition("_")[2])
+        values = None if argument is None else delta.table[argument]
+        columns[one.name] = lifted(one.name, values, weights)
+    return pa.table(columns)
+
+
+def _appended(
+    increments: pa.Table, groups: _Groups, accumulators: Sequence[sql.Accumulator]
+) -> Rows:
+    """What is added to the trace of accumulators: one row a group."""
+    made = Rows.of(increments.select([one.name for one in accumulators]))
+    keys = groups.key_columns(increments[_GROUP].to_numpy())
+    columns = {**keys, **dict(zip(made.schema.names, made.table.columns, strict=True))}
+    return Rows.of(pa.table(columns), StructType([*groups.key_fields(), *made.schema.fields]))
+
+
+def _seeds(table: str, trace: Rows, groups: _Groups, increments: pa.Table) -> pa.Table:
+    """What was there before of the groups in the delta, as increments of the step before."""
+    touched = groups.touched(table)
+    of = groups.of_traces[table][touched]
+    columns = {_GROUP: of, _AT: groups.at(of, np.full(len(of), FIRST - 1))}
+    for name in increments.column_names[2:]:
+        held = trace.table[name].take(pa.array(touched))
+        columns[name] = held.cast(increments[name].type)
+    return pa.table(columns)
+
+
+def _totals(
+    accumulators: Sequence[sql.Accumulator],
+    increments: pa.Table,
+    seeds: pa.Table | None,
+    groups: _Groups,
+) -> pa.Table:
+    """The accumulators after each step of each group, in this order, with keys, group and step."""
+    parts = [increments] if seeds is None else [seeds, increments]
+    per_step = merged(pa.concat_tables(parts), _AT, accumulators).sort_by(_AT)
+    at = per_step[_AT].to_numpy()
+    of = at // groups.span
+    totals = running(per_step, _ranks(of), accumulators)
+    columns = {_AT: per_step[_AT], _GROUP: pa.chunked_array([of])}
+    columns[STEP] = pa.chunked_array([at % groups.span - 1])
+    columns.update(groups.key_columns(of))
+    return pa.table({**columns, **{one.name: totals[one.name] for one in accumulators}})
+
+
+def _ranks(groups: Integers) -> Integers:
+    """How many rows of the same group are before each, where they are sorted by group."""
+    places = np.arange(len(groups))
+    return places - np.maximum.accumulate(np.where(starts(groups), places, 0))
+
+
+def _with_extremes(
+    totals: pa.Table, one: Extremes, groups: _Groups, trace: Rows | None
+) -> pa.Table:
+    """With the least and the greatest value of the argument after each step."""
+    name, delta = one.argument.name, groups.delta.table
+    if not is_exact(one.argument.dataType) and not isinstance(
+        one.argument.dataType, DoubleType | FloatType
+    ):
+        raise Unlike
+    of, steps = groups.of_delta, delta[STEP].to_numpy()
+    values, weights = delta[name], delta[WEIGHT].to_numpy()
+    if trace is not None:
+        touched = groups.touched(one.table)
+        held = trace.table.take(pa.array(touched))
+        of = np.append(of, groups.of_traces[one.table][touched])
+        steps = np.append(steps, np.full(len(touched), FIRST - 1))
+        values = together(values, held[name].cast(values.type))
+        weights = np.append(weights, held[WEIGHT].to_numpy())
+    ranks = ranked(values)
+    # A number belongs to one group.
+    numbers = np.where(ranks < 0, -1, of * (ranks.max(initial=0) + 1) + ranks)
+    found = running_extremes(of, numbers, steps, weights)
+    known = groups.at(of[found.at], steps[found.at])
+    wanted = totals[_AT].to_numpy()
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    is_known = known[places] == wanted
+    for column, rows in ((one.least, found.least), (one.greatest, found.greatest)):
+        if column is not None:
+            at = rows[places]
+            taken = values.take(pa.array(at, mask=~is_known | (at < 0)))
+            totals = totals.append_column(column, taken)
+    return totals
+
+
+def _valued(
+    spark: SparkSession,
+    node: Aggregate,
+    types: Mapping[str, DataType],
+    totals: pa.Table,
+    groups: _Groups,
+) -> Rows:
+    """Keys, step, and the aggregates' values after it."""
+    values = {call.name: value(call, node, types, totals) for call in node.aggregates}
+    fields = {c.name: StructField(c.name, _type_of(c, types)) for c in node.aggregates}
+    left = [call for call in node.aggregates if values[call.name] is None]
+    if left:
+        names = [name for name in totals.column_names if name not in (_AT, _GROUP, STEP)]
+        computed = _computed(spark, node, left, types, totals.select(names))
+        values.update({name: computed.table[name] for name in computed.schema.names})
+        fields.update({field.name: field for field in computed.schema})
+    keys = {key: totals[key] for key in node.keys}
+    schema = [*groups.key_fields(), StructField(STEP, LongType()), *fields.values()]
+    return Rows.of(pa.table({**keys, STEP: totals[STEP], **values}), StructType(schema))
+
+
+def _type_of(call: AggregateCall, types: Mapping[str, DataType]) -> DataType:
+    """The type of a value that is read off here."""
+    if call.argument is None or call.function is AggregateFunction.COUNT:
+        return LongType()
+    kind = types[call.argument]
+    if call.function is not AggregateFunction.SUM:
+        return kind
+    if isinstance(kind, DecimalType):
+        return DecimalType(min(38, kind.precision + 10), kind.scale)
+    return LongType()
+
+
+def _computed(
+    spark: SparkSession,
+    node: Aggregate,
+    calls: Sequence[AggregateCall],
+    types: Mapping[str, DataType],
+    totals: pa.Table,
+) -> Rows:
+    """The values of some calls, by Spark, in the order of the totals."""
+    places = pa.chunked_array([np.arange(totals.num_rows)])
+    frame = Rows.of(totals.append_column(_PLACE, places)).along(spark)
+    values = (F.expr(sql.value_of(call, node, types)).alias(call.name) for call in calls)
+    table, schema = fetched(frame.select(*values, _PLACE))
+    return Rows(table.sort_by(_PLACE), schema).select([call.name for call in calls])

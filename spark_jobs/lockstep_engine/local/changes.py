@@ -1,0 +1,98 @@
+"""Sets of rows that this process has: netted, and compared from one step to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DoubleType, FloatType, StructType
+
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT
+from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike, are_exact, is_exact, numbered, summed
+
+__all__ = ["consolidated", "netted", "row_changes"]
+
+_GROUP = "_group"
+
+_Flags = npt.NDArray[np.bool_]
+
+
+def netted(rows: Rows, by: Sequence[str]) -> Rows:
+    """One row for each that is equal in the columns `by`: these and `_weight`, none 0. Raises Unlike
+    where values can be equal that differ."""
+    wanted = rows.select([*by, WEIGHT])
+    if not are_exact([rows.schema[name].dataType for name in by]):
+        raise Unlike
+    groups = numbered([wanted.table[name] for name in by], len(rows))
+    first, of_row = np.unique(groups, return_index=True)[1], groups
+    sums = summed(pa.table([of_row, wanted.table[WEIGHT]], [_GROUP, WEIGHT]), _GROUP, [WEIGHT])
+    weights = sums[WEIGHT].to_numpy()[np.argsort(sums[_GROUP].to_numpy())]
+    kept = np.flatnonzero(weights)
+    table = wanted.table.select(list(by)).take(pa.array(first[kept]))
+    table = table.append_column(WEIGHT, pa.array(weights[kept]))
+    return Rows(table, wanted.schema)
+
+
+def consolidated(rows: Rows, columns: Sequence[str]) -> Rows:
+    """One row for each row and step, as `deltas.consolidate` has it."""
+    return netted(rows, [*columns, STEP]).select([*columns, WEIGHT, STEP])
+
+
+def row_changes(
+    states: Rows, names: Sequence[str], keys: Sequence[str], ranks: Integers, is_there: _Flags
+) -> Rows:
+    """Keys, the columns `names`, `_weight` and `_step`, consolidated, as `operators.row_changes` has it.
+
+    `states` has keys, `_step` and these columns, sorted by key and step; `ranks` is how many rows of
+    the same key are before each; `is_there` whether the key has a row then. Raises Unlike where values
+    can be equal that differ.
+    """
+    table = states.table
+    before = np.maximum(np.arange(len(states)) - 1, 0)
+    was_there = is_there[before] & (ranks > 0)
+    differs = is_there != was_there
+    for name in names:
+        column, kind = table[name], states.schema[name].dataType
+        if not is_exact(kind) and not isinstance(kind, DoubleType | FloatType):
+            raise Unlike
+        differs |= is_there & was_there & ~_same(column, column.take(pa.array(before)))
+    changed = differs & (table[STEP].to_numpy() >= FIRST)
+    gone, come = np.flatnonzero(changed & was_there), np.flatnonzero(changed & is_there)
+    parts = [
+        _part(table, keys, names, gone, before[gone], -1),
+        _part(table, keys, names, come, come, 1),
+    ]
+    wanted = [*keys, *names, WEIGHT, STEP]
+    types = states.with_number(WEIGHT, 1).schema
+    return Rows.of(pa.concat_tables(parts), StructType([types[name] for name in wanted]))
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> _Flags:
+    """Whether values are equal, null and null, too."""
+    equal = pc.fill_null(pc.equal(one, other), False)
+    if pa.types.is_floating(one.type):
+        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
+    both_null = pc.and_(one.is_null(), other.is_null())
+    flags: _Flags = pc.or_(equal, both_null).to_numpy()
+    return flags
+
+
+def _part(
+    table: pa.Table,
+    keys: Sequence[str],
+    names: Sequence[str],
+    at: Integers,
+    values_at: Integers,
+    weight: int,
+) -> pa.Table:
+    """Rows with the keys and steps of some places, and the values of others."""
+    columns = {name: table[name].take(pa.array(at)) for name in keys}
+    columns.update({name: table[name].take(pa.array(values_at)) for name in names})
+    columns[WEIGHT] = pa.chunked_array([np.full(len(at), weight, np.int64)])
+    columns[STEP] = table[STEP].take(pa.array(at))
+    return pa.table(columns)

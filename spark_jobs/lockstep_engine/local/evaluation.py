@@ -1,0 +1,107 @@
+"""Operators of a circuit whose changes and state this process has: worked out here, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.nodes import MultiwayJoin
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT
+from lockstep_engine.local.aggregate import aggregated, is_aggregated
+from lockstep_engine.local.changes import netted
+from lockstep_engine.local.evaluated import LocalEvaluation
+from lockstep_engine.local.join import joined
+from lockstep_engine.local.relations import LocalRows
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.window import first_rows, is_bounded
+from lockstep_engine.operators.join import may_retract
+from lockstep_engine.touched import Touched
+
+__all__ = ["LocalOperators"]
+
+
+@dataclass(frozen=True)
+class LocalOperators:
+    """`silent` are the operators whose delta is known to be empty; those are added of which it is seen
+    here."""
+
+    operators: Mapping[int, Operator]
+    silent: MutableMapping[int, Operator]
+    rows: LocalRows
+    touched: Touched
+
+    def evaluate(self, operator: Operator, context: Context) -> Mapping[str, Rows] | None:
+        """What the operator appends to its traces, where its delta has been made here, or can be; None
+        where Spark is to evaluate it."""
+        if self.rows.can_have(operator.ref):
+            return {}
+        if not self.rows.is_on or not self._can_be(operator):
+            return None
+        self.rows.make(ref for ref in operator.inputs if ref not in self.silent)
+        changes = {}
+        for place, ref in enumerate(operator.inputs):
+            rows = None if ref in self.silent else self.rows.of(ref)
+            if rows is None and ref not in self.silent:
+                return None
+            if rows is not None and len(rows):
+                changes[place] = rows
+            else:
+                self.silent[ref] = self.operators[ref]
+        if not changes:
+            self.silent[operator.ref] = operator
+            return {}
+        try:
+            made = self._evaluated(operator, changes, context)
+        except Unlike:
+            return None
+        if made is None:
+            return None
+        self.rows.add(operator.ref, made.delta)
+        if not made.delta.conditions and not len(made.delta.rows):
+            self.silent[operator.ref] = operator
+        return made.appends
+
+    def _can_be(self, operator: Operator) -> bool:
+        is_join = isinstance(operator.node, MultiwayJoin)
+        return is_join or is_aggregated(operator) or is_bounded(operator)
+
+    def _evaluated(
+        self, operator: Operator, changes: Mapping[int, Rows], context: Context
+    ) -> LocalEvaluation | None:
+        if isinstance(operator.node, MultiwayJoin):
+            return self._joined(operator, operator.node, changes, context)
+        if is_bounded(operator):
+            found = self.touched.first_here(operator, context)
+            return None if found is None else first_rows(operator, changes[0], *found)
+        traces = self.touched.own_here(operator)
+        if traces is None:
+            return None
+        return aggregated(context.spark, operator, changes[0], traces)
+
+    def _joined(
+        self,
+        operator: Operator,
+        node: MultiwayJoin,
+        changes: Mapping[int, Rows],
+        context: Context,
+    ) -> LocalEvaluation | None:
+        found = self.touched.looked_up(operator, context)
+        for place in range(len(operator.inputs)):
+            is_met = any(other != place for other in changes)
+            if is_met and place not in found and not self.touched.is_new(operator, place):
+                return None
+        before = {place: rows.with_number(STEP, FIRST - 1) for place, rows in found.items()}
+        delta = joined(node, changes, before)
+        if delta is None:
+            return None
+        appends: dict[str, Rows] = {}
+        for place, rows in changes.items():
+            trace = operator.rows[place]
+            if trace is not None and trace.table not in appends:
+                retracts = not operator.append_only and may_retract(node.inputs[place])
+                added = rows.select([*trace.row, WEIGHT])
+                appends[trace.table] = netted(added, trace.row) if retracts else added
+        return LocalEvaluation(delta, appends)

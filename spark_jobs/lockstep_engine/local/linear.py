@@ -1,0 +1,73 @@
+"""Relations whose rows are made one by one of rows that this process has.
+
+Columns are picked here; what is computed of them is by Spark, in one request without a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.operators import State, evaluate
+from lockstep_engine.told import fetched
+
+__all__ = ["Sifted", "base", "rows_through"]
+
+
+class Sifted(NamedTuple):
+    """Those of the rows for which all conditions are true."""
+
+    rows: Rows
+    conditions: Sequence[Expression] = ()
+
+
+def base(
+    operators: Mapping[int, Operator], ref: int, known: Callable[[int], Sifted | None]
+) -> tuple[Sifted, Sequence[Operator]] | None:
+    """What is `known` of a relation, or of one below of whose rows its own are made, and the operators
+    that make them, first the one that comes first; None where nothing is."""
+    above: list[Operator] = []
+    while (found := known(ref)) is None:
+        operator = operators[ref]
+        if not isinstance(operator.node, Project | Filter | Weigh | TimeWindow):
+            return None
+        above.append(operator)
+        [ref] = operator.inputs
+    return found, above[::-1]
+
+
+def rows_through(
+    operators: Mapping[int, Operator],
+    ref: int,
+    known: Callable[[int], Sifted | None],
+    context: Context,
+) -> Rows | None:
+    """The rows of a relation, with `_weight` and `_step`, by what is known; None where nothing is."""
+    found = base(operators, ref, known)
+    if found is None:
+        return None
+    (rows, conditions), above = found
+    while not conditions and above and (names := _picked(above[0])) is not None:
+        rows, above = rows.renamed(names), above[1:]
+    if not conditions and not above:
+        return rows
+    frame = rows.along(context.spark)
+    for condition in conditions:
+        frame = frame.where(condition.text)
+    for operator in above:
+        frame = evaluate(operator, (frame,), State(), context).delta
+    return Rows(*fetched(frame))
+
+
+def _picked(operator: Operator) -> Mapping[str, str] | None:
+    """The columns that a projection picks, by their new names; None where it computes any."""
+    node = operator.node
+    if not isinstance(node, Project) or not all(one.expression.is_column for one in node.outputs):
+        return None
+    picked = {one.name: one.expression.references[0] for one in node.outputs}
+    return {**picked, WEIGHT: WEIGHT, STEP: STEP}

@@ -1,0 +1,73 @@
+"""The deltas of a circuit whose rows this process has, or can have without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.nodes import Scan
+from lockstep.threads import in_parallel
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.linear import Sifted, base, rows_through
+from lockstep_engine.local.rows import Rows
+
+__all__ = ["LocalRows"]
+
+
+class LocalRows:
+    """Of a small change, from those of the sources on. `operators` are the circuit's by ref.
+
+    Not in a pipeline's first interval, in which there is a change of everything; nor where rows are
+    taken out for which an expression fails.
+    """
+
+    def __init__(
+        self,
+        operators: Mapping[int, Operator],
+        sources: Mapping[str, DataFrame | Rows],
+        context: Context,
+    ) -> None:
+        self._operators = operators
+        self._sources = sources
+        self._context = context
+        self._made: dict[int, Sifted] = {}
+        self._rows: dict[int, Rows] = {}
+        self.is_on = context.is_small and not context.is_first and context.guarding is None
+
+    def add(self, ref: int, made: Sifted) -> None:
+        """The delta of an operator was made here."""
+        self._made[ref] = made
+
+    def has(self, ref: int) -> bool:
+        """Whether the rows are there, and not only what they can be made of."""
+        return ref in self._rows or ref in self._made
+
+    def can_have(self, ref: int) -> bool:
+        """Whether the rows are there, or can be made of such."""
+        return base(self._operators, ref, self._known) is not None
+
+    def of(self, ref: int) -> Rows | None:
+        """The rows of an operator's delta, with `_weight` and `_step`; None where Spark has them."""
+        if ref not in self._rows:
+            rows = rows_through(self._operators, ref, self._known, self._context)
+            if rows is None:
+                return None
+            self._rows[ref] = rows
+        return self._rows[ref]
+
+    def make(self, refs: Iterable[int]) -> None:
+        """All at the same time, for whoever asks for them one by one."""
+        in_parallel(self.of, dict.fromkeys(refs))
+
+    def _known(self, ref: int) -> Sifted | None:
+        if ref in self._rows:
+            return Sifted(self._rows[ref])
+        node = self._operators[ref].node
+        if self.is_on and isinstance(node, Scan):
+            source = self._sources[node.source]
+            if isinstance(source, Rows):
+                return Sifted(source.select([*node.columns, WEIGHT, STEP]))
+        return self._made.get(ref)

@@ -1,0 +1,80 @@
+"""Rows that this process has, as Arrow has them, and as a frame for Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from lockstep_engine.computed import given
+from lockstep_engine.deltas import STEP
+
+__all__ = ["Rows", "as_frame"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """`table` has the columns of `schema`, in order, as Spark gives such a frame to Arrow."""
+
+    table: pa.Table
+    schema: StructType
+    _frames: list[DataFrame] = field(default_factory=list, init=False, repr=False)
+
+    @staticmethod
+    def of(table: pa.Table, schema: StructType | None = None) -> Rows:
+        """The rows of a table, as of these types, or of those that it would have in Spark."""
+        if schema is None:
+            schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+        return Rows(table.cast(to_arrow_schema(schema)), schema)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def select(self, names: Iterable[str]) -> Rows:
+        """These columns."""
+        return self.renamed({name: name for name in names})
+
+    def renamed(self, names: Mapping[str, str]) -> Rows:
+        """The columns that stand in `names`, by new name, and no others."""
+        fields = (self.schema[old] for old in names.values())
+        schema = StructType(
+            [
+                StructField(new, one.dataType, one.nullable)
+                for new, one in zip(names, fields, strict=True)
+            ]
+        )
+        arrays = [self.table.column(old) for old in names.values()]
+        return Rows(pa.Table.from_arrays(arrays, schema=to_arrow_schema(schema)), schema)
+
+    def with_number(self, name: str, value: int) -> Rows:
+        """With one more column, a bigint that is the same in all rows."""
+        numbers = pa.repeat(pa.scalar(value, pa.int64()), len(self))
+        added = StructField(name, LongType(), False)
+        table = self.table.append_column(pa.field(name, pa.int64(), nullable=False), numbers)
+        return Rows(table, StructType([*self.schema.fields, added]))
+
+    def later(self, steps: int) -> Rows:
+        """With `_step` so many steps later."""
+        place = self.table.column_names.index(STEP)
+        later = pc.add(self.table[STEP], steps)
+        return Rows(self.table.set_column(place, self.table.schema.field(STEP), later), self.schema)
+
+    def along(self, spark: SparkSession) -> DataFrame:
+        """A frame of the rows for one request, with which they go along."""
+        return spark.createDataFrame(self.table, self.schema)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """A frame of the rows for several; it is made once."""
+        if not self._frames:
+            self._frames.append(given(spark, self.table, self.schema))
+        return self._frames[0]
+
+
+def as_frame(spark: SparkSession, rows: DataFrame | Rows) -> DataFrame:
+    """A frame, whoever has the rows."""
+    return rows.frame(spark) if isinstance(rows, Rows) else rows

@@ -1,0 +1,121 @@
+"""Values in Arrow: which are equal, in what order they come, and what they add up to, as in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lockstep_engine.kernels.groups import Integers
+
+__all__ = ["Unlike", "added", "are_exact", "is_exact", "numbered", "ranked", "summed", "together"]
+
+_EXACT = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    TimestampNTZType,
+    TimestampType,
+)
+_WIDE = 76
+"""Digits of Arrow's widest decimal."""
+
+
+class Unlike(Exception):
+    """Here it would come out otherwise than in Spark, which is to do it."""
+
+
+def is_exact(kind: DataType) -> bool:
+    """Whether values are equal, in Spark, only if their bits are: not zeros and NaNs of floating point,
+    nor texts with a collation. Their order is the same here, too."""
+    return isinstance(kind, _EXACT) or kind == StringType()
+
+
+def are_exact(kinds: Sequence[DataType]) -> bool:
+    """Whether all of them are."""
+    return all(map(is_exact, kinds))
+
+
+def together(*columns: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Columns one after the other, of the first one's type; whole numbers of any width."""
+    kind = pa.int64() if pa.types.is_integer(columns[0].type) else columns[0].type
+    return pa.chunked_array([c for one in columns for c in one.cast(kind).chunks], kind)
+
+
+def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
+    """A number for each of so many rows, from 0 on, the same where all columns are; null is equal to
+    null. The columns are of exact types."""
+    numbers = np.zeros(size, np.int64)
+    for column in columns:
+        codes = column.combine_chunks().dictionary_encode("encode").indices
+        pairs = numbers * (size + 1) + codes.to_numpy().astype(np.int64)
+        numbers = np.unique(pairs, return_inverse=True)[1]
+    return numbers
+
+
+def ranked(column: pa.ChunkedArray) -> Integers:
+    """A number for each value, greater for what comes later in order, -1 for null. Of exact types, or
+    floating point, where NaN is the greatest and zeros are equal."""
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy() + 0.0
+        ranks = np.unique(values, return_inverse=True)[1]
+    else:
+        plain = column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
+        ranks = pc.rank(plain, tiebreaker="dense").to_numpy()
+    is_null = column.is_null().to_numpy()
+    return np.where(is_null, -1, ranks.astype(np.int64))
+
+
+def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The sums of two columns of one type; null adds nothing. Raises Unlike where one overflows."""
+    wide = _widened(one), _widened(other)
+    try:
+        sums = pc.coalesce(pc.add_checked(*wide), *wide)
+        return sums.cast(one.type)
+    except pa.ArrowInvalid as error:
+        raise Unlike from error
+
+
+def summed(rows: pa.Table, by: str, names: Sequence[str]) -> pa.Table:
+    """One row for each value of `by`, a whole number, in order of appearance, with the sums of the
+    columns, whole numbers or decimals; null where all are. Raises Unlike where one overflows."""
+    wide = pa.table([rows[by], *(_widened(rows[name]) for name in names)], [by, *names])
+    for name in names:
+        _check_sum(wide[name])
+    sums = wide.group_by([by], use_threads=False).aggregate([(name, "sum") for name in names])
+    try:
+        found = [sums[f"{name}_sum"].cast(rows[name].type) for name in names]
+    except pa.ArrowInvalid as error:
+        raise Unlike from error
+    return pa.table([sums[by], *found], [by, *names])
+
+
+def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decimals with digits to spare: Arrow does not add those with 38."""
+    if not pa.types.is_decimal(column.type):
+        return column
+    return column.cast(pa.decimal256(column.type.precision + 1, column.type.scale))
+
+
+def _check_sum(column: pa.ChunkedArray) -> None:
+    """That no sum of some of the whole numbers overflows, of which Arrow would not tell."""
+    if pa.types.is_integer(column.type) and len(column):
+        ends = pc.min_max(column)
+        most = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))
+        if most * len(column) >= 1 << 63:
+            raise Unlike

@@ -1,0 +1,162 @@
+"""Operators over rows that this process has: what Spark would make of them, or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import DoubleType, LongType, StringType
+
+from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan
+from lockstep_engine.local.accumulators import lifted
+from lockstep_engine.local.changes import consolidated, netted
+from lockstep_engine.local.join import joined
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike, added, is_exact, ranked, summed
+
+NAMES = ("ab", "cd", "ef")
+T, U, V = (Scan(name, tuple(columns)) for name, columns in zip("tuv", NAMES, strict=True))
+JOIN = MultiwayJoin((T, U, V), (Equality("a", "c"), Equality("d", "e", null_safe=True)))
+Found = Counter[tuple[tuple[Any, ...], int]]
+
+
+def some_rows(random: np.random.Generator, place: int, is_change: bool) -> Rows:
+    """A few rows of an input, some of whose values are null; `a`, `b`, `c`, `f` are whole numbers."""
+    count = int(random.integers(0, 6))
+    columns: dict[str, pa.Array] = {}
+    for name in NAMES[place]:
+        values, is_null = random.integers(0, 4, count), random.random(count) < 0.2
+        if name in "de":
+            columns[name] = pa.array([str(v) for v in values], pa.string(), mask=is_null)
+        else:
+            columns[name] = pa.array(
+                values, pa.int64() if name == "a" else pa.int32(), mask=is_null
+            )
+    weights = random.choice([1, 1, 2, -1], count) if is_change else np.ones(count, np.int64)
+    steps = random.integers(0, 3, count) if is_change else np.full(count, -1)
+    return Rows.of(pa.table({**columns, "_weight": weights, "_step": steps}))
+
+
+def combinations(sides: list[list[dict[str, Any]]]) -> Found:
+    """All that are equal, by the definition."""
+    found: Found = Counter()
+    for combination in product(*sides):
+        row = {name: value for one in combination for name, value in one.items()}
+        weight = int(np.prod([one["_weight"] for one in combination]))
+        is_one = row["a"] is not None and row["a"] == row["c"] and row["d"] == row["e"]
+        step = max(one["_step"] for one in combination)
+        if is_one and step >= 0:
+            found[tuple(row[name] for name in JOIN.columns), step] += weight
+    return Counter({key: weight for key, weight in found.items() if weight})
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_join_is_all_that_is_equal(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    changed = [n for n in range(3) if random.random() < 0.7] or [int(random.integers(3))]
+    changes = {n: some_rows(random, n, is_change=True) for n in changed}
+    before = {
+        n: some_rows(random, n, is_change=False)
+        for n in range(3)
+        if n not in changes or random.random() < 0.8
+    }
+    made = joined(JOIN, changes, before)
+    sides = [
+        [row for of in (before, changes) if n in of for row in of[n].table.to_pylist()]
+        for n in range(3)
+    ]
+    found: Found = Counter()
+    for row in [] if made is None else made.rows.table.to_pylist():
+        found[tuple(row[name] for name in JOIN.columns), row["_step"]] += row["_weight"]
+    assert {key: weight for key, weight in found.items() if weight} == combinations(sides)
+
+
+def rows_of(**columns: Any) -> Rows:
+    count = len(next(iter(columns.values())))
+    ones = {"_weight": [1] * count, "_step": [0] * count}
+    return Rows.of(pa.table({**columns, **ones}))
+
+
+def test_conditions_are_left_to_spark() -> None:
+    condition = Expression("`b` < `d`", ("b", "d"))
+    node = MultiwayJoin((T, U), (Equality("a", "c"),), (condition,))
+    made = joined(node, {0: rows_of(a=[1], b=[1])}, {1: rows_of(c=[1, 1, 2], d=[0, 2, 2])})
+    assert made is not None
+    assert made.conditions == (condition,)
+    assert len(made.rows) == 2
+
+
+def test_what_is_equal_otherwise_in_spark_is_left_to_it() -> None:
+    node = MultiwayJoin((T, U), (Equality("a", "c"),))
+    sides = {0: rows_of(a=[0.0], b=[1])}, {1: rows_of(c=[-0.0], d=[1])}
+    assert joined(node, *sides) is None
+
+
+def test_many_combinations_are_left_to_spark() -> None:
+    node = MultiwayJoin((T, U), (Equality("a", "c"),))
+    many = [7] * 500
+    sides = {0: rows_of(a=many, b=many)}, {1: rows_of(c=many, d=many)}
+    assert joined(node, *sides) is None
+
+
+def test_netted_rows() -> None:
+    rows = Rows.of(pa.table({"a": [1, None, 1, None, 2], "_weight": [1, 1, 2, -1, 1]}))
+    assert netted(rows, ["a"]).table.to_pylist() == [
+        {"a": 1, "_weight": 3},
+        {"a": 2, "_weight": 1},
+    ]
+    both = Rows.of(pa.table({"a": [1, 1], "_weight": [1, -1], "_step": [0, 1]}))
+    assert len(consolidated(both, ["a"])) == 2
+    with pytest.raises(Unlike):
+        netted(Rows.of(pa.table({"a": [0.0], "_weight": [1]})), ["a"])
+
+
+def test_order_is_spark_s() -> None:
+    values = pa.chunked_array([[float("nan"), None, -0.0, 0.0, float("inf"), -1.0]])
+    nan, null, minus, zero, infinite, one = ranked(values).tolist()
+    assert null == -1
+    assert one < minus == zero < infinite < nan
+    assert ranked(pa.chunked_array([["b", None, "ä", "a"]])).argsort().tolist() == [1, 3, 0, 2]
+
+
+MOST = (1 << 63) - 1
+
+
+def test_sums_that_overflow_are_left_to_spark() -> None:
+    longs = pa.chunked_array([[MOST, 1]])
+    with pytest.raises(Unlike):
+        summed(pa.table({"by": [0, 0], "x": longs}), "by", ["x"])
+    with pytest.raises(Unlike):
+        added(longs, longs)
+    with pytest.raises(Unlike):
+        lifted("_sum_0", longs, pa.chunked_array([[2, 1]]))
+    nines = pa.chunked_array([[Decimal("9" * 38)]], pa.decimal128(38, 0))
+    with pytest.raises(Unlike):
+        added(nines, nines)
+    with pytest.raises(Unlike):
+        lifted("_sum_0", nines, pa.chunked_array([[2]]))
+
+
+def test_increments_of_decimals_are_whole() -> None:
+    digits = Decimal("12345678901234567890.12")
+    values = pa.chunked_array([[digits, None, digits]], pa.decimal128(22, 2))
+    found = lifted("_sum_0", values, pa.chunked_array([[3, 1, -1]]))
+    assert found.type == pa.decimal128(38, 2)
+    assert found.to_pylist() == [digits * 3, None, -digits]
+
+
+def test_null_adds_nothing() -> None:
+    one, other = pa.chunked_array([[1, None, None]]), pa.chunked_array([[2, 3, None]])
+    assert added(one, other).to_pylist() == [3, 3, None]
+
+
+def test_which_types_are_compared_here() -> None:
+    assert is_exact(LongType())
+    assert is_exact(StringType())
+    assert not is_exact(DoubleType())
+    assert not is_exact(StringType("UTF8_LCASE"))
