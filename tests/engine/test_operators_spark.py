@@ -7,9 +7,10 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from batch import CHANGES, NOON, TABLE, TYPES, Change, calls, check_like_batch, frame, run, sql
-from intervals import Runner, changes_of, circuit_of, up_to
+from intervals import Runner, as_frame, changes_of, circuit_of, up_to
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -56,6 +57,21 @@ def test_every_aggregate_of_every_type(
     group = f"GROUP BY {', '.join(keys)}" if keys else ""
     query = f"SELECT {', '.join((*keys, sql(aggregates)))} FROM t {group}"
     check_like_batch(spark, Aggregate(TABLE, keys, aggregates), query)
+
+
+@pytest.mark.parametrize("append_only", [False, True])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_zeros_are_one_group_of_what_is_collected(
+    spark: SparkSession, kind: pa.DataType, append_only: bool
+) -> None:
+    median = Expression("median(`v`)", ("v",))
+    call = AggregateCall("m", AggregateFunction.COLLECTED, None, median)
+    plan = Aggregate(Scan("t", ("d", "v")), ("d",), (call,))
+    rows = {"d": pa.array([-0.0, 0.0, 0.0, -0.0, 1.0], kind), "v": [1, 9, 9, 9, 4]}
+    change = as_frame(spark, pa.table({**rows, "_weight": [1] * 5, "_step": [0] * 5}))
+    runner = Runner(spark, circuit_of(plan, frozenset("t" if append_only else "")))
+    found = runner.run({"t": change}, (0, 0), 1_000_000, True)
+    assert up_to(changes_of(found["root"]), 0) == ZSet([((0.0, 9.0), 1), ((1.0, 4.0), 1)])
 
 
 def test_distinct(spark: SparkSession) -> None:

@@ -92,7 +92,7 @@ def aggregate(
         levels.extend(name for one in extremes for name in one.names)
     if node.collected:
         stay = operator.inputs_stay
-        parts.append(collected_per_step(node, delta, state.input(0), context, stay))
+        parts.append(collected_per_step(node, delta, state.input(0), context, stay, types))
         levels.extend(map(collected_name, node.collected))
     for rows in operator.rows:
         if rows is not None:
@@ -111,8 +111,10 @@ def value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
 def _types(
     node: Aggregate, delta: DataFrame, by_value: Collection[str], context: Context
 ) -> Mapping[str, DataType]:
-    """The types of all columns that count, if any does: what is summed, what a kernel returns."""
-    if not by_value and not summed(node) and not summed(node, AggregateFunction.COMOMENT):
+    """The types of all columns that count, if any does: what is summed, what a kernel returns,
+    by what is collected."""
+    is_summed = summed(node) or summed(node, AggregateFunction.COMOMENT)
+    if not by_value and not is_summed and not node.collected:
         return {}
     arguments = (call.argument for call in node.aggregates if call.argument is not None)
     return types_of(node, (*node.keys, *arguments), delta, context)

@@ -8,12 +8,15 @@ would not be what was given in an earlier one.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from lockstep.sql.plans.nodes import Aggregate
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
 from lockstep_engine.operators.accumulators import collected_name
 from lockstep_engine.operators.partitions import AT, events_of, in_order, rows_at_positions
 
@@ -21,16 +24,36 @@ __all__ = ["collected_per_step"]
 
 
 def collected_per_step(
-    node: Aggregate, delta: DataFrame, before: DataFrame | None, context: Context, stay: bool
+    node: Aggregate,
+    delta: DataFrame,
+    before: DataFrame | None,
+    context: Context,
+    stay: bool,
+    types: Mapping[str, DataType],
 ) -> DataFrame:
     """Keys, `_step`, and each call's value after it: a row per key and step in the delta at which the
-    group has rows, and one for the step before the first. With `stay` no row is taken back."""
+    group has rows, and one for the step before the first. With `stay` no row is taken back. `types` are
+    those of the keys."""
     keys = node.keys
     read = [name for call in node.collected for name in call.references]
     columns = tuple(dict.fromkeys((*keys, *read)))
     changes = delta.select(*columns_of([*columns, WEIGHT, STEP]))
     events = events_of(changes, before, keys, columns, context)
     rows = rows_at_positions(events, keys, columns, context, stay)
+    # An aggregate over sorted rows takes one zero, and one NaN, for another (Spark 4.1.3, where
+    # ReplaceHashWithSortAgg makes one aggregate of two, and the second has the keys as they were).
+    for key in keys:
+        if isinstance(types[key], DoubleType | FloatType):
+            rows = rows.withColumn(key, _as_one(key, types[key]))
     ordered = in_order(rows, keys, columns_of(columns), context)
     values = [F.expr(call.text).alias(collected_name(call)) for call in node.collected]
     return ordered.groupBy(*columns_of([*keys, AT])).agg(*values).withColumnRenamed(AT, STEP)
+
+
+def _as_one(key: str, kind: DataType) -> Column:
+    """Numbers of floating point that GROUP BY takes for equal as the same bits."""
+    value, name = quoted(key), kind.simpleString()
+    return F.expr(
+        f"CASE WHEN isnan({value}) THEN CAST('NaN' AS {name}) "
+        f"WHEN {value} = CAST(0 AS {name}) THEN CAST(0 AS {name}) ELSE {value} END"
+    )
