@@ -57,7 +57,7 @@ def test_of_tables_few_rows_are_looked_up(
 
     def noted(spark: Any, source: Any, *more: Any) -> Any:
         found = look_up_before(spark, source, *more)
-        looked_up.append((source.name, None if found is None else found.rows.count()))
+        looked_up.append((source.name, None if found is None else len(found)))
         return found
 
     monkeypatch.setattr(attempt, "look_up_before", noted)
@@ -110,7 +110,7 @@ def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
     def noted(spark: Any, source: Any, *more: Any) -> Any:
         found = look_up_before(spark, source, *more)
         assert found is not None
-        looked_up.setdefault(source.name, []).append(found.rows.count())
+        looked_up.setdefault(source.name, []).append(len(found))
         return found
 
     monkeypatch.setattr(attempt, "look_up_before", noted)
