@@ -275,7 +275,7 @@ class Touched:
         for trace in operator.traces:
             if trace in operator.rows or self._before.trace(trace.table) is None:
                 continue
-            rows = self._whole_or_by_keys(operator, 0, trace)
+            rows = self._whole_or_by_keys(operator, trace)
             if rows is None:
                 return None
             found[trace.table] = rows
@@ -290,7 +290,7 @@ class Touched:
         elif self._before.trace(trace.table) is None:
             return ()
         else:
-            found = self._whole_or_by_keys(operator, 0, trace)
+            found = self._whole_or_by_keys(operator, trace)
         return None if found is None else (found,)
 
     def _trace_size(self, trace: TraceSpec) -> int:
@@ -298,9 +298,9 @@ class Touched:
         is_new = self._before.trace(trace.table) is None
         return 0 if is_new else self._before.trace_size(trace.table)
 
-    def _whole_or_by_keys(self, operator: Operator, place: int, trace: TraceSpec) -> Rows | None:
+    def _whole_or_by_keys(self, operator: Operator, trace: TraceSpec) -> Rows | None:
         """The rows of a trace by the keys of what changes, or all of it, where that is not much."""
-        keys = self._keys_of(operator, place, trace)
+        keys = self._keys_of(operator, 0, trace)
         if not keys and self._before.trace_size(trace.table) > MOST_ROWS:
             return None
         return self._before.look_up_trace(trace.table, keys)
@@ -323,7 +323,9 @@ class Touched:
     ) -> Rows | None:
         """Rows of a large trace by their keys, if there are any: each interval adds a file to it, and to
         open those of a small one takes as long here as for Spark's tasks."""
-        if self._before.trace(trace.table) is None or not (keys or self._is_local):
+        if self._before.trace(trace.table) is None:
+            return None
+        if not keys and not (self._is_local and self._trace_size(trace) <= FEW_STATE):
             return None
         if not self._is_local and self._before.trace_size(trace.table) < context.large_state:
             return None

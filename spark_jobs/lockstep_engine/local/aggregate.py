@@ -17,8 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DataType,
     DecimalType,
-    DoubleType,
-    FloatType,
     LongType,
     StructField,
     StructType,
@@ -34,7 +32,7 @@ from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, is_exact, numbered, ranked, together
+from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
 from lockstep_engine.operators import accumulators as sql
 from lockstep_engine.operators.aggregate import accumulator_table, extremes_of, value_traces
 from lockstep_engine.operators.extremes import Extremes
@@ -215,9 +213,7 @@ def _with_extremes(
 ) -> pa.Table:
     """With the least and the greatest value of the argument after each step."""
     name, delta = one.argument.name, groups.delta.table
-    if not is_exact(one.argument.dataType) and not isinstance(
-        one.argument.dataType, DoubleType | FloatType
-    ):
+    if not has_order(one.argument.dataType):
         raise Unlike
     of, steps = groups.of_delta, delta[STEP].to_numpy()
     values, weights = delta[name], delta[WEIGHT].to_numpy()

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, is_exact, numbered, summed
+from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, summed
 
 __all__ = ["consolidated", "netted", "row_changes"]
 
@@ -29,8 +29,8 @@ def netted(rows: Rows, by: Sequence[str]) -> Rows:
     if not are_exact([rows.schema[name].dataType for name in by]):
         raise Unlike
     groups = numbered([wanted.table[name] for name in by], len(rows))
-    first, of_row = np.unique(groups, return_index=True)[1], groups
-    sums = summed(pa.table([of_row, wanted.table[WEIGHT]], [_GROUP, WEIGHT]), _GROUP, [WEIGHT])
+    first = np.unique(groups, return_index=True)[1]
+    sums = summed(pa.table([groups, wanted.table[WEIGHT]], [_GROUP, WEIGHT]), _GROUP, [WEIGHT])
     weights = sums[WEIGHT].to_numpy()[np.argsort(sums[_GROUP].to_numpy())]
     kept = np.flatnonzero(weights)
     table = wanted.table.select(list(by)).take(pa.array(first[kept]))
@@ -58,7 +58,7 @@ def row_changes(
     differs = is_there != was_there
     for name in names:
         column, kind = table[name], states.schema[name].dataType
-        if not is_exact(kind) and not isinstance(kind, DoubleType | FloatType):
+        if not has_order(kind):
             raise Unlike
         differs |= is_there & was_there & ~_same(column, column.take(pa.array(before)))
     changed = differs & (table[STEP].to_numpy() >= FIRST)

@@ -13,6 +13,8 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegralType,
     StringType,
     TimestampNTZType,
@@ -21,7 +23,17 @@ from pyspark.sql.types import (
 
 from lockstep_engine.kernels.groups import Integers
 
-__all__ = ["Unlike", "added", "are_exact", "is_exact", "numbered", "ranked", "summed", "together"]
+__all__ = [
+    "Unlike",
+    "added",
+    "are_exact",
+    "has_order",
+    "is_exact",
+    "numbered",
+    "ranked",
+    "summed",
+    "together",
+]
 
 _EXACT = (
     BinaryType,
@@ -44,6 +56,11 @@ def is_exact(kind: DataType) -> bool:
     """Whether values are equal, in Spark, only if their bits are: not zeros and NaNs of floating point,
     nor texts with a collation. Their order is the same here, too."""
     return isinstance(kind, _EXACT) or kind == StringType()
+
+
+def has_order(kind: DataType) -> bool:
+    """Whether values have the same order here, and those that Spark takes for equal are known."""
+    return is_exact(kind) or isinstance(kind, DoubleType | FloatType)
 
 
 def are_exact(kinds: Sequence[DataType]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from lockstep.sql.circuit import Operator, TraceKind
 from lockstep.sql.plans.nodes import SortKey, Window
@@ -21,7 +21,7 @@ from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, is_exact, numbered, ranked, together
+from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
 from lockstep_engine.operators.window import numbers_rows
 
 __all__ = ["first_rows", "is_bounded"]
@@ -97,7 +97,7 @@ def _order(rows: Rows, order: Sequence[SortKey]) -> list[Integers]:
 
 def _sorted(rows: Rows, name: str, descending: bool, nulls_first: bool) -> Integers:
     kind = rows.schema[name].dataType
-    if not is_exact(kind) and not isinstance(kind, DoubleType | FloatType):
+    if not has_order(kind):
         raise Unlike
     ranks = ranked(rows.table[name])
     placed = np.where(ranks < 0, 0, -ranks if descending else ranks)
