@@ -25,7 +25,7 @@ from lockstep_engine.tables import (
     ensure_table,
     overwrite,
 )
-from lockstep_engine.told import few_rows, no_rows
+from lockstep_engine.told import few_rows, is_well_formed, no_rows
 
 __all__ = [
     "FEW_RECORDS",
@@ -102,13 +102,7 @@ class Fetches:
         if self._state.has_nested(table):
             return None
         rows = frame.table if isinstance(frame, Rows) else few_rows(frame, FEW_ROWS)
-        if rows is None:
-            return None
-        try:
-            rows.validate(full=True)
-        except pa.ArrowInvalid:
-            return None
-        return rows
+        return rows if rows is not None and is_well_formed(rows) else None
 
 
 @contextmanager

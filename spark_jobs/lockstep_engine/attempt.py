@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -22,9 +22,12 @@ from lockstep_engine.appends import FEW_RECORDS, Fetches, Tables
 from lockstep_engine.before import Before
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
+from lockstep_engine.local.evaluation import sources_of_use
+from lockstep_engine.local.relations import can_be_local
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
+from lockstep_engine.sources.decoded import Decoded
 from lockstep_engine.sources.iceberg import (
     Followed,
     look_up_before,
@@ -32,7 +35,7 @@ from lockstep_engine.sources.iceberg import (
     read_table,
     records_before,
 )
-from lockstep_engine.sources.kafka import Decoded, read_kafka
+from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
 
@@ -129,16 +132,27 @@ class Attempt:
         # change is cut, which leaves behind what it would have counted.
         may = self.guarding is None and not self.known and not context.is_small
         once = read_once(self.circuit) if may else ()
+        here = self._wanted_here(context)
         topics = [source for source in self.project.sources if not source.is_table]
 
         def read(source: SourceTable) -> Decoded:
             columns, interval = self._wanted_columns(source), self.job.interval
-            is_read_once = source.name in once
             return read_kafka(
-                self.spark, source, columns, interval, context, is_read_once=is_read_once
+                self.spark,
+                source,
+                columns,
+                interval,
+                context,
+                is_read_once=source.name in once,
+                is_wanted_here=source.name in here,
             )
 
         return dict(zip((s.name for s in topics), in_parallel(read, topics), strict=True))
+
+    def _wanted_here(self, context: Context) -> Collection[str]:
+        """The sources whose records this process is to have, as it goes on from them."""
+        is_local = can_be_local(context) and context.records <= FEW_RECORDS and not self.known
+        return sources_of_use(self.circuit) if is_local else ()
 
     def _follow(self, context: Context, catalog: OpenCatalog) -> Mapping[str, Followed]:
         """The changes of every followed table, lazily; metadata is read now, that of each table once."""

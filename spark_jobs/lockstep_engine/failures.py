@@ -5,7 +5,7 @@ from __future__ import annotations
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
 
-__all__ = ["SPARK_ERRORS", "first_line", "is_of_a_row"]
+__all__ = ["SPARK_ERRORS", "first_line", "is_of_a_row", "is_of_size"]
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 """The second is what a driver of its own lets pass of Java's errors."""
@@ -15,6 +15,8 @@ _OF_DATA = ("22", "P0001")
 
 _OF_JAVA = ("java.lang.ArithmeticException", "java.time.DateTimeException")
 """What Spark lets pass of the overflows of times: without a state."""
+
+_MOST = "spark.driver.maxResultSize"
 
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -27,6 +29,11 @@ def is_of_a_row(error: Exception) -> bool:
         return True
     text = str(error)
     return any(name in text for name in (*_OF_JAVA, *(f"SQLSTATE: {one}" for one in _OF_DATA)))
+
+
+def is_of_size(error: Exception) -> bool:
+    """Whether the rows that were asked for are more than a driver hands out."""
+    return _MOST in str(error)
 
 
 def first_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ __all__ = [
     "fetched",
     "few_rows",
     "is_of_connect",
+    "is_well_formed",
     "no_rows",
     "types_of_columns",
 ]
@@ -55,6 +56,15 @@ def fetched(frame: DataFrame) -> tuple[pa.Table, StructType]:
     rows, schema = cast(Any, frame)._to_table()
     shape = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
     return rows.cast(shape), schema
+
+
+def is_well_formed(rows: pa.Table) -> bool:
+    """Whether texts are UTF-8, which Spark takes on trust, and Arrow too."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def counted_in_passing(observation: Observation, name: str) -> int | None:

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
-from kafka_builders import interval
+from kafka_builders import interval, read_both_ways
 
 from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_decode import UndecodableError
 from lockstep.adapters.verify_records import RawRecord
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
-from lockstep_engine.sources.kafka import Decoded, read_kafka
+from lockstep_engine.sources.decoded import Decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +105,7 @@ def decode(
 ) -> Decoded:
     wanted = tuple(column.key for column in table.columns)
     ends = [dict.fromkeys(topic.ends, 0), *(steps or [topic.ends])]
-    return read_kafka(spark, table, wanted, interval(topic.name, ends), Context(spark, 1000))
+    return read_both_ways(table, wanted, interval(topic.name, ends), Context(spark, 1000))
 
 
 def check_same(spark: SparkSession, table: SourceTable, topic: Topic) -> dict[int, str]:

@@ -12,12 +12,18 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+from pyspark.sql.types import StringType
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import Position
 from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
+from lockstep_engine.context import Context
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import has_order
+from lockstep_engine.sources.decoded import Decoded
+from lockstep_engine.sources.kafka import read_kafka
 
 T0 = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -156,3 +162,28 @@ def committed_records(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         return records
     finally:
         consumer.close()
+
+
+def read_both_ways(
+    source: SourceTable, columns: Sequence[str], interval: Interval, context: Context
+) -> Decoded:
+    """The records as Spark has them, which are those that a process fetches, where it can."""
+    spark, wanted = context.spark, tuple(columns)
+    kept = read_kafka(spark, source, wanted, interval, context)
+    here = read_kafka(spark, source, wanted, interval, context, is_wanted_here=True)
+    if not isinstance(here.delta, Rows):
+        kinds = [field.dataType for field in kept.delta.schema]
+        formats = {value for key, value in source.options.items() if key.endswith("format")}
+        # Their texts may be any bytes.
+        is_trusted = formats & {"raw", "avro"} and StringType() in kinds
+        assert interval.is_empty or is_trusted or not all(map(has_order, kinds))
+        return kept
+    assert here.bad == here.bad_records() == kept.bad_records()
+    delta = here.delta.frame(spark)
+    assert delta.dtypes == kept.delta.dtypes
+    for one, other in ((delta, kept.delta), (here.errors, kept.errors)):
+        assert one.exceptAll(other).isEmpty()
+        assert other.exceptAll(one).isEmpty()
+    for frame in here.kept:
+        frame.unpersist()
+    return kept

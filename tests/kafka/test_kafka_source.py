@@ -22,6 +22,7 @@ from kafka_builders import (
     interval,
     new_topic,
     open_transaction,
+    read_both_ways,
     send,
     send_transaction,
     source,
@@ -36,7 +37,8 @@ from lockstep.control.model import Interval
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
-from lockstep_engine.sources.kafka import Decoded, kafka_options, read_kafka
+from lockstep_engine.sources.decoded import Decoded
+from lockstep_engine.sources.kafka import kafka_options
 from lockstep_engine.sources.step_ranges import StepRange, blocked_rows, step_ranges, with_step
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def read(
     spark: SparkSession, table: SourceTable, steps: Interval, columns: tuple[str, ...] = ()
 ) -> Decoded:
     wanted = columns or tuple(column.key for column in table.columns)
-    return read_kafka(spark, table, wanted, steps, context(spark))
+    return read_both_ways(table, wanted, steps, context(spark))
 
 
 def test_every_kind_of_record(spark: SparkSession, broker: Any) -> None:

@@ -77,7 +77,7 @@ def aggregated(
     table = accumulator_table(operator)
     appends = {table: _appended(merged(increments, _GROUP, accumulators), groups, accumulators)}
     for argument, spec in by_value.items():
-        there = Rows(delta.table.filter(delta.table[argument].is_valid()), delta.schema)
+        there = delta.where(delta.table[argument].is_valid())
         appends[spec.table] = netted(there, tuple(dict.fromkeys((*node.keys, argument))))
     seeds = None if table not in traces else _seeds(table, traces[table], groups, increments)
     totals = _totals(accumulators, increments, seeds, groups)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import MultiwayJoin
+from lockstep.sql.circuit import Circuit, Operator
+from lockstep.sql.plans.nodes import MultiwayJoin, Scan
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.join import joined
+from lockstep_engine.local.linear import is_linear
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike
@@ -20,7 +21,27 @@ from lockstep_engine.local.window import first_rows, is_bounded
 from lockstep_engine.operators.join import may_retract
 from lockstep_engine.touched import Touched
 
-__all__ = ["LocalOperators"]
+__all__ = ["LocalOperators", "sources_of_use"]
+
+
+def sources_of_use(circuit: Circuit) -> frozenset[str]:
+    """The sources of whose changes, where this process has them, it may make more than rows one by
+    one: what an operator with state makes, or a view's own."""
+    below: dict[int, frozenset[str]] = {}
+    used: set[str] = set()
+    for operator in circuit.operators:
+        if isinstance(operator.node, Scan):
+            below[operator.ref] = frozenset([operator.node.source])
+        elif operator.inputs and all(ref in below for ref in operator.inputs):
+            sources = frozenset(name for ref in operator.inputs for name in below[ref])
+            if is_linear(operator):
+                below[operator.ref] = sources
+            elif _can_be(operator):
+                below[operator.ref] = sources
+                used |= sources
+    for outbox in circuit.outboxes:
+        used |= below.get(outbox.ref, frozenset())
+    return frozenset(used)
 
 
 @dataclass(frozen=True)
@@ -38,7 +59,7 @@ class LocalOperators:
         where Spark is to evaluate it."""
         if self.rows.can_have(operator.ref):
             return {}
-        if not self.rows.is_on or not self._can_be(operator):
+        if not self.rows.is_on or not _can_be(operator):
             return None
         self.rows.make(ref for ref in operator.inputs if ref not in self.silent)
         changes = {}
@@ -63,10 +84,6 @@ class LocalOperators:
         if not made.delta.conditions and not len(made.delta.rows):
             self.silent[operator.ref] = operator
         return made.appends
-
-    def _can_be(self, operator: Operator) -> bool:
-        is_join = isinstance(operator.node, MultiwayJoin)
-        return is_join or is_aggregated(operator) or is_bounded(operator)
 
     def _evaluated(
         self, operator: Operator, changes: Mapping[int, Rows], context: Context
@@ -105,3 +122,9 @@ class LocalOperators:
                 added = rows.select([*trace.row, WEIGHT])
                 appends[trace.table] = netted(added, trace.row) if retracts else added
         return LocalEvaluation(delta, appends)
+
+
+def _can_be(operator: Operator) -> bool:
+    """Whether an operator with state may be evaluated here, by what is known without its input."""
+    is_join = isinstance(operator.node, MultiwayJoin)
+    return is_join or is_aggregated(operator) or is_bounded(operator)

@@ -16,7 +16,7 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.told import fetched
 
-__all__ = ["Sifted", "base", "rows_through"]
+__all__ = ["Sifted", "base", "is_linear", "rows_through"]
 
 
 class Sifted(NamedTuple):
@@ -24,6 +24,11 @@ class Sifted(NamedTuple):
 
     rows: Rows
     conditions: Sequence[Expression] = ()
+
+
+def is_linear(operator: Operator) -> bool:
+    """Whether each row of its input makes rows of its own, whatever others there are."""
+    return isinstance(operator.node, Project | Filter | Weigh | TimeWindow)
 
 
 def base(
@@ -34,7 +39,7 @@ def base(
     above: list[Operator] = []
     while (found := known(ref)) is None:
         operator = operators[ref]
-        if not isinstance(operator.node, Project | Filter | Weigh | TimeWindow):
+        if not is_linear(operator):
             return None
         above.append(operator)
         [ref] = operator.inputs

@@ -14,15 +14,18 @@ from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.linear import Sifted, base, rows_through
 from lockstep_engine.local.rows import Rows
 
-__all__ = ["LocalRows"]
+__all__ = ["LocalRows", "can_be_local"]
+
+
+def can_be_local(context: Context) -> bool:
+    """Whether rows are worked on here at all: those of a small change. Not in a pipeline's first
+    interval, in which there is a change of everything; nor where rows are taken out for which an
+    expression fails."""
+    return context.is_small and not context.is_first and context.guarding is None
 
 
 class LocalRows:
-    """Of a small change, from those of the sources on. `operators` are the circuit's by ref.
-
-    Not in a pipeline's first interval, in which there is a change of everything; nor where rows are
-    taken out for which an expression fails.
-    """
+    """From those of the sources on. `operators` are the circuit's by ref; `is_on`: where that can be."""
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class LocalRows:
         self._context = context
         self._made: dict[int, Sifted] = {}
         self._rows: dict[int, Rows] = {}
-        self.is_on = context.is_small and not context.is_first and context.guarding is None
+        self.is_on = can_be_local(context)
 
     def add(self, ref: int, made: Sifted) -> None:
         """The delta of an operator was made here."""

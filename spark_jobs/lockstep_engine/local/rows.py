@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,8 +32,26 @@ class Rows:
             schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
         return Rows(table.cast(to_arrow_schema(schema)), schema)
 
+    @staticmethod
+    def together(parts: Sequence[Rows]) -> Rows:
+        """All of them, one after the other, of the same columns and types: null where one may be."""
+        names = parts[0].schema.names
+        fields = [
+            StructField(
+                name, parts[0].schema[name].dataType, any(p.schema[name].nullable for p in parts)
+            )
+            for name in names
+        ]
+        # What is said of nulls has to be the same in tables that are put together.
+        tables = [pa.table([one.table[n] for n in names], names=names) for one in parts]
+        return Rows.of(pa.concat_tables(tables), StructType(fields))
+
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def where(self, is_wanted: pa.ChunkedArray) -> Rows:
+        """The rows for which it is true."""
+        return Rows(self.table.filter(is_wanted), self.schema)
 
     def select(self, names: Iterable[str]) -> Rows:
         """These columns."""

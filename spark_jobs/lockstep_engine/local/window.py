@@ -53,9 +53,7 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     events = delta.select([*columns, WEIGHT, STEP])
     if before is not None:
         held = _worth_looking_at(node, before, delta)
-        parts = [held.with_number(STEP, FIRST - 1), events]
-        tables = [pa.table(one.table.columns, names=one.table.column_names) for one in parts]
-        events = Rows.of(pa.concat_tables(tables), events.schema)
+        events = Rows.together([events, held.with_number(STEP, FIRST - 1)])
     made = _changes(node, events, steps)
     first = {t.table: t.row for t in operator.traces if t.kind is TraceKind.FIRST}
     appends = {
@@ -84,7 +82,7 @@ def _worth_looking_at(node: Window, before: Rows, delta: Rows) -> Rows:
             return rows
         counts = np.bincount(places, rows.table[WEIGHT].to_numpy())
         wanted = places <= np.searchsorted(np.cumsum(counts), most)
-    return Rows(rows.table.filter(pa.array(wanted)), rows.schema)
+    return rows.where(pa.array(wanted))
 
 
 def _order(rows: Rows, order: Sequence[SortKey]) -> list[Integers]:

@@ -23,8 +23,8 @@ __all__ = [
     "FOUND_CHARACTERS",
     "DeclaredColumn",
     "Decoding",
+    "GivenRow",
     "RecordReader",
-    "Rows",
     "combined",
     "null_fault",
     "value_name",
@@ -74,7 +74,7 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GivenRow:
     """A row that good records give: `values` names the column of the frame for each number of a
     declared column, `also` further ones with what they are called and their types. `when` names a
     boolean column of the frame: only records for which it is true give the row."""
@@ -95,7 +95,7 @@ class RecordReader:
     """A source's records: how they are decoded, and the rows that each good one gives."""
 
     decoding: Decoding
-    rows: tuple[Rows, ...]
+    rows: tuple[GivenRow, ...]
 
 
 def value_name(number: int) -> str:

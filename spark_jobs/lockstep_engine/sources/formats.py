@@ -21,8 +21,8 @@ from lockstep_engine.sources.debezium import (
 from lockstep_engine.sources.decoding import (
     DeclaredColumn,
     Decoding,
+    GivenRow,
     RecordReader,
-    Rows,
     combined,
     value_name,
 )
@@ -124,14 +124,14 @@ def _values(columns: Sequence[DeclaredColumn]) -> Mapping[int, str]:
 
 # ── what a record means ─────────────────────────────────────────────────────────────────────────
 
-_Meaning = tuple[Sequence[Decoding], Sequence[Rows]]
+_Meaning = tuple[Sequence[Decoding], Sequence[GivenRow]]
 
 
 def _each_is_a_row(
     source: SourceTable, layout: Layout, columns: Sequence[DeclaredColumn], schemas: Schemas
 ) -> _Meaning:
     value = VALUE_FORMATS[layout.format](source, columns, "_value", schemas)
-    return [value], [Rows(_values(columns))]
+    return [value], [GivenRow(_values(columns))]
 
 
 def _upsert(
@@ -150,7 +150,7 @@ def _upsert(
         ),
         _placed("_value IS NULL"),
     ]
-    return parts, [Rows(_values(columns), _CHANGE)]
+    return parts, [GivenRow(_values(columns), _CHANGE)]
 
 
 def _debezium(
@@ -160,11 +160,11 @@ def _debezium(
     decoding = debezium_decoding(columns, keys, source.absent_is_null)
     if layout.keys:
         parts = [decoding, _placed(HAS_BEFORE, len(decoding.stages))]
-        return parts, [Rows(_values(columns), _CHANGE, when=IS_CHANGE)]
+        return parts, [GivenRow(_values(columns), _CHANGE, when=IS_CHANGE)]
     before = {column.number: before_name(column.number) for column in columns}
     return [decoding], [
-        Rows(before, when=HAS_BEFORE, weight=-1),
-        Rows(_values(columns), when=HAS_AFTER),
+        GivenRow(before, when=HAS_BEFORE, weight=-1),
+        GivenRow(_values(columns), when=HAS_AFTER),
     ]
 
 

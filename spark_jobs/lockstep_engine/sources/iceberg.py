@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
@@ -196,8 +195,7 @@ def read_table(
     if len(known) == len(added) + len(differences):
         # What cancels is little, as no file stands in another's place: it is left to the operators that
         # have to net what they read.
-        rows = Rows(pa.concat_tables([one.table for one in known]), known[0].schema)
-        return Followed(rows.select(wanted), records, is_netted=True)
+        return Followed(Rows.together(known).select(wanted), records, is_netted=True)
     parts = [_as_frame(spark, one) for one in added]
     if differences:
         changed = union([_as_frame(spark, one) for one in differences])

@@ -1,0 +1,168 @@
+"""Decoded records as a delta and an error table: kept by Spark, counted in passing, or fetched.
+
+Whichever it is, `delta` and `errors` are the same rows. What is kept is what rows need of the wanted
+columns, and of a bad record the raw one, of which its sentence is made when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lockstep.sql.circuit import SourceTable
+from lockstep.sql.sources.source_layout import layout_of
+from lockstep_engine.context import Context
+from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
+from lockstep_engine.failures import SPARK_ERRORS, is_of_size
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import has_order
+from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
+from lockstep_engine.told import counted_in_passing, fetched, is_well_formed
+
+__all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
+
+ERROR_COLUMNS = (
+    "partition int, offset bigint, timestamp timestamp, key binary, value binary, reason string, "
+    f"{STEP} bigint"
+)
+RAW_COLUMNS = ("_partition", "_offset", "_timestamp", "_key", "_value")
+
+_TIME, _GOOD, _BAD = "_step_time", "_good", "bad"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The records of one source in one interval.
+
+    `delta`: the wanted columns under their lower-case names, `_weight bigint`, `_step bigint`; for a
+    keyed source also CHANGE_COLUMNS, for the upsert that reads them. Rows, where this process has them.
+    `errors`: bad records, columns as in ERROR_COLUMNS. Frames are filters of those in `kept`,
+    which are marked as persisted: the first action that reads one of them to its end reads Kafka,
+    and later ones don't. Whoever asked for it calls `unpersist` on each of `kept` when done.
+
+    Of a source that is read once nothing is kept: `delta` counts the bad records that it passes by,
+    in `passed`, and `errors` reads Kafka again. `bad` is how many there are, where that is known.
+    """
+
+    delta: DataFrame | Rows
+    errors: DataFrame
+    kept: tuple[DataFrame, ...] = field(default=())
+    passed: Observation | None = None
+    bad: int | None = None
+
+    def bad_records(self) -> int:
+        """How many there are; of a source that is read once, once an action has read `delta`."""
+        if self.bad is not None:
+            return self.bad
+        passed = None if self.passed is None else counted_in_passing(self.passed, _BAD)
+        return self.errors.count() if passed is None else passed
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How the records of a source are read; `wanted` are columns of it with the names that they get.
+    Frames of records are as `decoding` describes them."""
+
+    source: SourceTable
+    reader: RecordReader
+    wanted: Mapping[DeclaredColumn, str]
+    context: Context
+
+    def kept(self, records: DataFrame) -> Decoded:
+        """Decoded once, for whoever reads it."""
+        kept = self._decode(records).persist()
+        return Decoded(self._delta(kept), self._errors(kept.where(f"NOT {_GOOD}")), (kept,))
+
+    def in_passing(self, records: DataFrame) -> Decoded:
+        """Of a source that is read once."""
+        decoded, passed = self._decode(records), Observation()
+        observed = decoded.observe(passed, F.count_if(~F.col(_GOOD)).alias(_BAD))
+        errors = self._errors(decoded.where(f"NOT {_GOOD}"))
+        return Decoded(self._delta(observed), errors, passed=passed)
+
+    def here(self, records: DataFrame) -> Decoded | None:
+        """Fetched now; None where that is too much, or a type or a text is one that may not come back
+        to Spark as it was."""
+        if not all(has_order(column.type) for column in self.wanted):
+            return None
+        try:
+            rows = Rows(*fetched(self._decode(records)))
+        except SPARK_ERRORS as error:
+            if not is_of_size(error):
+                raise
+            return None
+        if not is_well_formed(rows.table):
+            return None
+        bad = rows.where(pc.invert(rows.table[_GOOD])).select([*raw_columns(self.source), STEP])
+        delta = Rows.together([self._rows_here(rows, given) for given in self.reader.rows])
+        return Decoded(delta, self._errors(bad.frame(self.context.spark)), bad=len(bad))
+
+    def _decode(self, records: DataFrame) -> DataFrame:
+        """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
+        good."""
+        judged = self._parse(records).selectExpr("*", f"{self.reader.decoding.is_good} AS {_GOOD}")
+        numbers = [column.number for column in self.wanted]
+        needed = dict.fromkeys(name for rows in self.reader.rows for name in rows.columns(numbers))
+        return judged.selectExpr(
+            *needed,
+            STEP,
+            _GOOD,
+            *(f"CASE WHEN NOT {_GOOD} THEN {n} END AS {n}" for n in raw_columns(self.source)),
+        )
+
+    def _parse(self, records: DataFrame) -> DataFrame:
+        """Stage by stage, so that Spark evaluates each of them once."""
+        for stage in self.reader.decoding.stages:
+            records = records.selectExpr("*", *stage)
+        return records
+
+    def _delta(self, decoded: DataFrame) -> DataFrame:
+        every = (self._rows(decoded, given) for given in self.reader.rows)
+        return reduce(DataFrame.unionByName, every)
+
+    def _columns(self, given: GivenRow) -> dict[str, str]:
+        """What the rows of one kind have, the wanted columns and those beside them, and of which columns
+        of the frame."""
+        wanted = {name: given.values[column.number] for column, name in self.wanted.items()}
+        return wanted | {name: made for made, (name, _) in given.also.items()}
+
+    def _rows(self, decoded: DataFrame, given: GivenRow) -> DataFrame:
+        """The rows of one kind that good records give."""
+        columns = [f"{made} AS {quoted(name)}" for name, made in self._columns(given).items()]
+        good = decoded.where(f"{_GOOD} AND {given.when}" if given.when else _GOOD)
+        return good.selectExpr(*columns, f"{given.weight}L AS {WEIGHT}", STEP)
+
+    def _rows_here(self, decoded: Rows, given: GivenRow) -> Rows:
+        good = decoded.table[_GOOD]
+        if given.when:
+            good = pc.and_kleene(good, decoded.table[given.when])
+        columns = self._columns(given)
+        rows = decoded.where(good).renamed({**columns, STEP: STEP})
+        return rows.with_number(WEIGHT, given.weight).select([*columns, WEIGHT, STEP])
+
+    def _errors(self, bad: DataFrame) -> DataFrame:
+        """Bad records with a sentence each: they are decoded again, as good ones need no sentence."""
+        records = bad.selectExpr(*raw_columns(self.source), STEP)
+        return self._parse(timed(self.source, records, self.context)).selectExpr(
+            *(f"{name} AS {name[1:]}" for name in RAW_COLUMNS),
+            f"{self.reader.decoding.reason()} AS reason",
+            STEP,
+        )
+
+
+def timed(source: SourceTable, records: DataFrame, context: Context) -> DataFrame:
+    """The records with the times of their steps, where a column of the source shows them."""
+    if "step_time" not in layout_of(source).metadata.values():
+        return records
+    return records.withColumn(_TIME, F.timestamp_micros(by_step(context.times)))
+
+
+def raw_columns(source: SourceTable) -> list[str]:
+    """What is read of a record, and kept of a bad one."""
+    shown = layout_of(source).metadata.values()
+    return [*RAW_COLUMNS, *(f"_{kind}" for kind in ("topic", "headers") if kind in shown)]
