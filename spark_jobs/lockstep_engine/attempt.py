@@ -38,6 +38,7 @@ from lockstep_engine.sources.iceberg import (
 from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
+from lockstep_engine.told import fetched, is_well_formed
 
 __all__ = ["Attempt", "Worked"]
 
@@ -93,6 +94,7 @@ class Attempt:
                 deltas.update(self.known)
                 measures = Measures(deltas)
                 context = self._netted(context, followed, measures)
+                deltas.update(self._fetched(context, followed, measures))
                 silent, before = self._silent(deltas), self._before(catalog)
                 if context.records > FEW_RECORDS:
                     fetches = None
@@ -198,6 +200,21 @@ class Attempt:
             return context
         counted = sum(found.rows for found in in_parallel(measures.of, netted))
         return replace(self.context(counted - sum(netted.values())), types=context.types)
+
+    def _fetched(
+        self, context: Context, followed: Mapping[str, Followed], measures: Measures
+    ) -> Mapping[str, Rows]:
+        """The rows of changes that are few now that they are netted."""
+        wanted = self._wanted_here(context)
+        few = {
+            name: one.delta
+            for name, one in followed.items()
+            if name in wanted and one.is_netted and not isinstance(one.delta, Rows)
+        }
+        rows = in_parallel(lambda name: Rows(*fetched(few[name])), few)
+        found = {n: one for n, one in zip(few, rows, strict=True) if is_well_formed(one.table)}
+        measures.are_here(found)
+        return found
 
     def _silent(self, sources: Iterable[str]) -> frozenset[str]:
         """The sources without a record in any step of a later interval."""

@@ -119,9 +119,12 @@ class Measures:
 
     def __init__(self, deltas: Mapping[str, DataFrame | Rows]) -> None:
         self._deltas = deltas
-        self._known = {
-            name: measured_rows(one.table) for name, one in deltas.items() if isinstance(one, Rows)
-        }
+        self._known: dict[str, Measured] = {}
+        self.are_here({name: one for name, one in deltas.items() if isinstance(one, Rows)})
+
+    def are_here(self, rows: Mapping[str, Rows]) -> None:
+        """By now this process has the rows of these deltas, and knows more of them."""
+        self._known.update({name: measured_rows(one.table) for name, one in rows.items()})
 
     def of(self, source: str) -> Measured:
         """May be asked for different sources in several threads."""

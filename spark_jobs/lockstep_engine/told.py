@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -50,10 +50,18 @@ def few_rows(frame: DataFrame, most: int) -> pa.Table | None:
 
 def fetched(frame: DataFrame) -> tuple[pa.Table, StructType]:
     """All rows, and their types. A Connect client's `toArrow` first asks for these, for which the server
-    analyzes the whole plan once more; the answer with the rows says them, too."""
+    analyzes the whole plan once more; the answer with the rows says them, too.
+
+    Of each session the server keeps the last sixteen plans that have a number, analyzed, with all rows
+    that came along in them: this one has none, as nobody asks for it again.
+    """
     if not is_of_connect(frame):
         return frame.toArrow(), frame.schema
-    rows, schema = cast(Any, frame)._to_table()
+    plan: Any = frame
+    client = plan.sparkSession.client
+    query = plan._plan.to_proto(client)
+    query.root.common.ClearField("plan_id")
+    rows, schema, _ = client.to_table(query, plan._plan.observations)
     shape = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
     return rows.cast(shape), schema
 

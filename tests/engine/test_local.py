@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from decimal import Decimal
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DoubleType, LongType, StringType
+from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 
-from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan
+from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, UnionAll
 from lockstep_engine.local.accumulators import lifted
 from lockstep_engine.local.changes import consolidated, netted
+from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.union import united
 from lockstep_engine.local.values import Unlike, added, is_exact, ranked, summed
 
 NAMES = ("ab", "cd", "ef")
@@ -104,6 +107,33 @@ def test_many_combinations_are_left_to_spark() -> None:
     assert joined(node, *sides) is None
 
 
+UNION = UnionAll((Scan("t", ("a", "b")), Scan("u", ("a", "b")), Scan("v", ("a", "b"))))
+SILENT = {"a": LongType(), "b": StringType()}
+
+
+def test_a_union_has_the_rows_of_those_that_have_any() -> None:
+    changes = {0: rows_of(a=[1, 2], b=["x", None]), 2: rows_of(b=["y"], a=[1])}
+    made = united(UNION, changes, {1: SILENT}.__getitem__)
+    assert made.schema.names == ["a", "b", "_weight", "_step"]
+    found = [tuple(row.values())[:2] for row in made.table.to_pylist()]
+    assert found == [(1, "x"), (2, None), (1, "y")]
+
+
+def test_nulls_without_a_type_have_that_of_the_other_inputs() -> None:
+    nulls = {0: rows_of(a=[1], b=[None])}
+    assert nulls[0].schema["b"].dataType == NullType()
+    made = united(UNION, nulls, lambda _: SILENT)
+    assert made.schema["b"].dataType == StringType()
+    assert made.table["b"].to_pylist() == [None]
+    assert united(UNION, nulls, lambda _: {**SILENT, "b": NullType()}).schema == nulls[0].schema
+
+
+@pytest.mark.parametrize("silent", [{"a": LongType()}, {**SILENT, "a": DoubleType()}])
+def test_types_that_differ_or_are_not_known_are_left_to_spark(silent: dict[str, Any]) -> None:
+    with pytest.raises(Unlike):
+        united(UNION, {0: rows_of(a=[1], b=["x"])}, lambda _: silent)
+
+
 def test_netted_rows() -> None:
     rows = Rows.of(pa.table({"a": [1, None, 1, None, 2], "_weight": [1, 1, 2, -1, 1]}))
     assert netted(rows, ["a"]).table.to_pylist() == [
@@ -113,7 +143,70 @@ def test_netted_rows() -> None:
     both = Rows.of(pa.table({"a": [1, 1], "_weight": [1, -1], "_step": [0, 1]}))
     assert len(consolidated(both, ["a"])) == 2
     with pytest.raises(Unlike):
-        netted(Rows.of(pa.table({"a": [0.0], "_weight": [1]})), ["a"])
+        netted(Rows.of(pa.table({"a": [[1]], "_weight": [1]})), ["a"])
+
+
+def test_zeros_and_nans_are_one_row_each_and_no_zero_is_negative() -> None:
+    values = [-0.0, 0.0, float("nan"), None, -float("nan"), None]
+    rows = Rows.of(pa.table({"a": values, "_weight": [1, 1, 1, 1, 2, 4]}))
+    found = netted(rows, ["a"]).table
+    assert [str(value) for value in found["a"].to_pylist()] == ["0.0", "nan", "None"]
+    assert found["_weight"].to_pylist() == [2, 3, 5]
+
+
+def exact_sum(rows: list[tuple[int, int, float, int]]) -> float | None:
+    """Of rows of group, step, value, weight, by whole numbers; None beyond the greatest double."""
+    total = sum(Fraction(value) * weight for _, _, value, weight in rows)
+    try:
+        return float(total)
+    except OverflowError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_of_doubles_are_rounded_once(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 30))
+    span = (-1074, 990) if seed % 2 else (-40, 40)
+    values = np.ldexp(random.standard_normal(count), random.integers(*span, count))
+    values[random.random(count) < 0.2] = random.choice([0.0, -0.0, 5e-324, 2.0**54, -1.0])
+    groups, steps = random.integers(0, 3, (2, count))
+    weights = random.choice([1, -1, 2, 3], count)
+    bins = binned(pa.chunked_array([values]), groups, weights, steps)
+    rows = list(
+        zip(groups.tolist(), steps.tolist(), values.tolist(), weights.tolist(), strict=True)
+    )
+    known = sorted({(group, step) for group, step, _, _ in rows})
+    found = bins.after(*np.array(known).T)
+    for (group, step), value in zip(known, found.tolist(), strict=True):
+        expected = exact_sum([row for row in rows if row[0] == group and row[1] <= step])
+        assert expected is None or value == expected
+    # What is added to the trace is what all of it comes to.
+    of, table = bins.appended(7)
+    assert set(table["_place"].to_pylist()) <= {7}
+    parts = np.stack([table[f"_part_{part}"].to_numpy() for part in range(3)], axis=1)
+    held = Bins(of, np.full(len(of), -1), table["_bin"].to_numpy().astype(np.int64), parts)
+    for group in set(groups.tolist()):
+        expected = exact_sum([row for row in rows if row[0] == group])
+        [value] = held.and_those(bins).after(np.array([group]), np.array([-1])).tolist()
+        assert expected is None or value == expected
+
+
+def test_what_is_no_number_is_counted_apart() -> None:
+    values = pa.chunked_array([[float("inf"), 1.0, None, float("nan"), float("-inf")]])
+    groups, steps = np.zeros((2, 5), np.int64)
+    steps += np.arange(5)
+    bins = binned(values, groups, np.array([1, 1, 1, 1, 1]), steps)
+    assert [str(value) for value in bins.after(groups, steps)] == [
+        "inf",
+        "inf",
+        "inf",
+        "nan",
+        "nan",
+    ]
+    gone = binned(values, groups, np.array([-1, 1, 1, -1, -1]), steps + 5)
+    later = bins.and_those(gone).after(groups, steps + 5)
+    assert [str(value) for value in later] == ["nan", "nan", "nan", "-inf", "2.0"]
 
 
 def test_order_is_spark_s() -> None:

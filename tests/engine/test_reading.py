@@ -12,6 +12,7 @@ from sql_builders import project
 
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Aggregate, TimeWindow
+from lockstep_engine.local.evaluation import sources_of_use
 from lockstep_engine.reading import read_once, times_read, unread_times
 
 ONCE = "CREATE MATERIALIZED VIEW one AS SELECT a + 1 AS x FROM t WHERE b > 0;"
@@ -34,6 +35,24 @@ LISTED = "CREATE MATERIALIZED VIEW two AS SELECT DISTINCT x FROM one;"
 )
 def test_a_delta_is_read_once_where_nothing_keeps_state(sql: str, sources: set[str]) -> None:
     assert read_once(build_circuit(project(sql))) == sources
+
+
+@pytest.mark.parametrize(
+    ("query", "sources"),
+    [
+        ("SELECT a + 1 AS x FROM t WHERE b > 0", {"t"}),
+        ("SELECT t.a, max(u.d) AS d FROM t JOIN u ON t.a = u.a GROUP BY t.a", {"t", "u"}),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u", {"t", "u"}),
+        ("SELECT a FROM t WHERE ts > now()", set()),
+        ("SELECT u.a FROM u JOIN (SELECT a FROM t WHERE ts > now()) AS t ON t.a = u.a", set()),
+        ("SELECT a, median(b) AS b FROM t GROUP BY a", set()),
+    ],
+)
+def test_rows_are_of_use_where_several_are_worked_out_or_shown(
+    query: str, sources: set[str]
+) -> None:
+    circuit = build_circuit(project(f"CREATE MATERIALIZED VIEW one AS {query};"))
+    assert sources_of_use(circuit) == sources
 
 
 HOPPING = "window(ts, '10 seconds', '2 seconds')"

@@ -105,8 +105,9 @@ def check_law(spark: SparkSession, seed: int) -> None:
     records = random_records(random, (0, last), random.randint(0, 60))
     cuts = sorted(random.sample(range(1, last + 1), random.randint(0, min(2, last))))
     intervals = list(zip([0, *cuts], [cut - 1 for cut in cuts] + [last], strict=True))
-    runner = Runner(spark, circuit_of(plan, frozenset({"t"})), merges_traces=random.random() < 0.5)
-    size = random.choice([1_000, 10_000_000])
+    merges_traces, size = random.random() < 0.5, random.choice([1_000, 10_000_000])
+    circuit, is_here = circuit_of(plan, frozenset({"t"})), random.random() < 0.5
+    runner = Runner(spark, circuit, merges_traces, is_here=is_here)
     found = []
     for interval in intervals:
         rows = [record for record in records if interval[0] <= record[-1] <= interval[1]]

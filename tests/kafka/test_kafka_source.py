@@ -30,6 +30,8 @@ from kafka_builders import (
 )
 from placements import placed
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkException
+from pyspark.sql import DataFrame
 
 from lockstep.adapters.embedded.ports import free_ports
 from lockstep.adapters.verify_decode import UndecodableError, row_decoder
@@ -37,8 +39,9 @@ from lockstep.control.model import Interval
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
+from lockstep_engine.sources import decoded
 from lockstep_engine.sources.decoded import Decoded
-from lockstep_engine.sources.kafka import kafka_options
+from lockstep_engine.sources.kafka import kafka_options, read_kafka
 from lockstep_engine.sources.step_ranges import StepRange, blocked_rows, step_ranges, with_step
 
 if TYPE_CHECKING:
@@ -323,6 +326,27 @@ def test_offsets_that_are_gone_fail_the_read(spark: SparkSession, broker: Any) -
     table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
     with pytest.raises(PySparkException, match="not available in Kafka any more"):
         read(spark, table, interval(topic, [{0: 0}, {0: 5}])).delta.collect()
+
+
+def test_records_that_are_too_much_for_a_driver_stay_with_spark(
+    spark: SparkSession, broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are those of Spark 4.1.3, asked for 1.2 GB."""
+
+    def refused(_: object) -> None:
+        raise SparkException(
+            "Job aborted due to stage failure: Total size of serialized results of 19 tasks "
+            "(1074.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
+        )
+
+    topic = new_topic(broker.bootstrap)
+    send(broker.bootstrap, topic, [b'{"n": 1}', b'{"n": "x"}'])
+    monkeypatch.setattr(decoded, "fetched", refused)
+    table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
+    steps = interval(topic, [{0: 0}, {0: 2}])
+    found = read_kafka(spark, table, ("n",), steps, context(spark), is_wanted_here=True)
+    assert isinstance(found.delta, DataFrame)
+    assert (found.delta.count(), found.bad_records()) == (1, 1)
 
 
 def test_without_offsets_the_broker_is_not_asked(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Positions", "positions_of", "starts"]
+__all__ = ["Integers", "Positions", "positions_of", "ranks", "starts"]
 
 Integers = NDArray[np.int64]
 
@@ -19,6 +19,13 @@ def starts(*columns: Integers) -> NDArray[np.bool_]:
     for column in columns:
         is_new[1:] |= column[1:] != column[:-1]
     return is_new
+
+
+def ranks(groups: Integers) -> Integers:
+    """How many rows of the same group are before each, where they are sorted by group."""
+    places = np.arange(len(groups))
+    found: Integers = places - np.maximum.accumulate(np.where(starts(groups), places, 0))
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a trace remembers of a group, over rows that this process has.
 
 The same accumulators as `operators.accumulators` has as SQL, whose text says what each is: lifted,
-merged, and read off. Floating point is left to Spark: what its sums are kept in, and averages.
+merged, and read off. Averages are left to Spark; sums of floating point are in `exact_sums`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType, DecimalType, LongType
+from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, LongType
 
 from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.kernels.groups import Integers
@@ -127,6 +127,8 @@ def _sum(totals: pa.Table, place: int, kind: DataType) -> pa.ChunkedArray:
             case DecimalType():
                 wanted = pa.decimal128(min(38, kind.precision + 10), kind.scale)
                 return totals[f"_sum_{place}"].cast(wanted)
+            case DoubleType() | FloatType():
+                return totals[f"_exact_{place}"]
             case _:
                 return totals[f"_sum_{place}"]
     except pa.ArrowInvalid as error:

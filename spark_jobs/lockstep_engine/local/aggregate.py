@@ -17,7 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DataType,
     DecimalType,
+    DoubleType,
+    IntegerType,
     LongType,
+    StringType,
     StructField,
     StructType,
 )
@@ -26,15 +29,17 @@ from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.extremes import running_extremes
-from lockstep_engine.kernels.groups import Integers, starts
+from lockstep_engine.kernels.groups import Integers, ranks
 from lockstep_engine.local.accumulators import lifted, merged, running, value
 from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
+from lockstep_engine.local.exact_sums import Bins, binned, exact_sums
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
 from lockstep_engine.operators import accumulators as sql
 from lockstep_engine.operators.aggregate import accumulator_table, extremes_of, value_traces
+from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE, ExactSum
 from lockstep_engine.operators.extremes import Extremes
 from lockstep_engine.told import fetched
 
@@ -75,7 +80,12 @@ def aggregated(
     groups = _Groups.of(node, delta, traces)
     increments = _increments(node, accumulators, delta, groups)
     table = accumulator_table(operator)
-    appends = {table: _appended(merged(increments, _GROUP, accumulators), groups, accumulators)}
+    bins = {
+        one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
+        for one in exact_sums(node, types)
+    }
+    added = _appended(merged(increments, _GROUP, accumulators), groups, accumulators)
+    appends = {table: _with_bins(added, bins, groups)}
     for argument, spec in by_value.items():
         there = delta.where(delta.table[argument].is_valid())
         appends[spec.table] = netted(there, tuple(dict.fromkeys((*node.keys, argument))))
@@ -83,19 +93,21 @@ def aggregated(
     totals = _totals(accumulators, increments, seeds, groups)
     for one in extremes_of(node, by_value, types):
         totals = _with_extremes(totals, one, groups, traces.get(one.table))
+    for exact, own in bins.items():
+        held = None if table not in traces else _held_bins(exact, table, traces[table], groups)
+        totals = _with_sums(totals, exact, own if held is None else own.and_those(held))
     states = _valued(spark, node, types, totals, groups)
-    ranks = _ranks(totals[_GROUP].to_numpy())
     is_there = np.ones(len(states), bool)
     if node.keys:
         is_there = pc.fill_null(pc.greater(totals[sql.ROWS], 0), False).to_numpy()
     names = [call.name for call in node.aggregates]
-    changes = row_changes(states, names, node.keys, ranks, is_there)
+    changes = row_changes(states, names, node.keys, ranks(totals[_GROUP].to_numpy()), is_there)
     return LocalEvaluation(Sifted(changes), appends)
 
 
 def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]) -> None:
     """Raises Unlike where a type is one that is not compared or added up here as in Spark."""
-    if any(sql.is_exact(types[name]) for name in sql.summed(node)):
+    if any(isinstance(types[name], StringType) for name in sql.summed(node)):
         raise Unlike
     merged_ends = (
         types[call.argument]
@@ -176,6 +188,8 @@ def _appended(
 def _seeds(table: str, trace: Rows, groups: _Groups, increments: pa.Table) -> pa.Table:
     """What was there before of the groups in the delta, as increments of the step before."""
     touched = groups.touched(table)
+    if PLACE in trace.table.column_names:
+        touched = touched[trace.table[PLACE].is_null().to_numpy()[touched]]
     of = groups.of_traces[table][touched]
     columns = {_GROUP: of, _AT: groups.at(of, np.full(len(of), FIRST - 1))}
     for name in increments.column_names[2:]:
@@ -195,17 +209,11 @@ def _totals(
     per_step = merged(pa.concat_tables(parts), _AT, accumulators).sort_by(_AT)
     at = per_step[_AT].to_numpy()
     of = at // groups.span
-    totals = running(per_step, _ranks(of), accumulators)
+    totals = running(per_step, ranks(of), accumulators)
     columns = {_AT: per_step[_AT], _GROUP: pa.chunked_array([of])}
     columns[STEP] = pa.chunked_array([at % groups.span - 1])
     columns.update(groups.key_columns(of))
     return pa.table({**columns, **{one.name: totals[one.name] for one in accumulators}})
-
-
-def _ranks(groups: Integers) -> Integers:
-    """How many rows of the same group are before each, where they are sorted by group."""
-    places = np.arange(len(groups))
-    return places - np.maximum.accumulate(np.where(starts(groups), places, 0))
 
 
 def _with_extremes(
@@ -224,9 +232,9 @@ def _with_extremes(
         steps = np.append(steps, np.full(len(touched), FIRST - 1))
         values = together(values, held[name].cast(values.type))
         weights = np.append(weights, held[WEIGHT].to_numpy())
-    ranks = ranked(values)
+    by_value = ranked(values)
     # A number belongs to one group.
-    numbers = np.where(ranks < 0, -1, of * (ranks.max(initial=0) + 1) + ranks)
+    numbers = np.where(by_value < 0, -1, of * (by_value.max(initial=0) + 1) + by_value)
     found = running_extremes(of, numbers, steps, weights)
     known = groups.at(of[found.at], steps[found.at])
     wanted = totals[_AT].to_numpy()
@@ -238,6 +246,45 @@ def _with_extremes(
             taken = values.take(pa.array(at, mask=~is_known | (at < 0)))
             totals = totals.append_column(column, taken)
     return totals
+
+
+def _weights_and_steps(rows: Rows) -> tuple[Integers, Integers]:
+    return rows.table[WEIGHT].to_numpy(), rows.table[STEP].to_numpy()
+
+
+def _with_bins(appended: Rows, bins: Mapping[ExactSum, Bins], groups: _Groups) -> Rows:
+    """With the bins of sums, in rows of their own beside the other accumulators."""
+    if not bins:
+        return appended
+    parts = [appended.table]
+    for exact, own in bins.items():
+        of, table = own.appended(exact.place)
+        names = (*groups.keys, *table.column_names)
+        columns = (*groups.key_columns(of).values(), *table.columns)
+        parts.append(pa.table(dict(zip(names, columns, strict=True))))
+    numbers = [StructField(name, IntegerType()) for name in (PLACE, BIN)]
+    sums = [StructField(name, LongType()) for name in PARTS]
+    schema = StructType([*appended.schema.fields, *numbers, *sums])
+    nullable = StructType([StructField(one.name, one.dataType) for one in schema])
+    rows = pa.concat_tables(parts, promote_options="default")
+    return Rows.of(rows.select(nullable.names), nullable)
+
+
+def _held_bins(exact: ExactSum, table: str, trace: Rows, groups: _Groups) -> Bins:
+    """What was there before of a sum, for the groups in the delta, as changes of the step before."""
+    touched = groups.touched(table)
+    is_own = pc.fill_null(pc.equal(trace.table[PLACE], exact.place), False).to_numpy()
+    rows = touched[is_own[touched]]
+    own = trace.table.take(pa.array(rows))
+    parts = np.stack([own[part].to_numpy() for part in PARTS], axis=1)
+    steps = np.full(len(rows), FIRST - 1)
+    return Bins(groups.of_traces[table][rows], steps, own[BIN].to_numpy().astype(np.int64), parts)
+
+
+def _with_sums(totals: pa.Table, exact: ExactSum, bins: Bins) -> pa.Table:
+    """With the sum after each step."""
+    sums = bins.after(totals[_GROUP].to_numpy(), totals[STEP].to_numpy())
+    return totals.append_column(exact.name, pa.array(sums))
 
 
 def _valued(
@@ -268,6 +315,8 @@ def _type_of(call: AggregateCall, types: Mapping[str, DataType]) -> DataType:
     kind = types[call.argument]
     if call.function is not AggregateFunction.SUM:
         return kind
+    if sql.is_exact(kind):
+        return DoubleType()
     if isinstance(kind, DecimalType):
         return DecimalType(min(38, kind.precision + 10), kind.scale)
     return LongType()

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, summed
+from lockstep_engine.local.values import Unlike, has_order, numbered, summed
 
 __all__ = ["consolidated", "netted", "row_changes"]
 
@@ -24,10 +24,10 @@ _Flags = npt.NDArray[np.bool_]
 
 def netted(rows: Rows, by: Sequence[str]) -> Rows:
     """One row for each that is equal in the columns `by`: these and `_weight`, none 0. Raises Unlike
-    where values can be equal that differ."""
-    wanted = rows.select([*by, WEIGHT])
-    if not are_exact([rows.schema[name].dataType for name in by]):
+    where it is not known which values are equal."""
+    if not all(has_order(rows.schema[name].dataType) for name in by):
         raise Unlike
+    wanted = rows.select([*by, WEIGHT]).normalized()
     groups = numbered([wanted.table[name] for name in by], len(rows))
     first = np.unique(groups, return_index=True)[1]
     sums = summed(pa.table([groups, wanted.table[WEIGHT]], [_GROUP, WEIGHT]), _GROUP, [WEIGHT])

@@ -6,16 +6,18 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from lockstep.sql.circuit import Circuit, Operator
-from lockstep.sql.plans.nodes import MultiwayJoin, Scan
+from lockstep.sql.plans.nodes import MultiwayJoin, Scan, UnionAll, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.join import joined
-from lockstep_engine.local.linear import is_linear
+from lockstep_engine.local.linear import Sifted, is_linear
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.union import united
+from lockstep_engine.local.upsert import upserted
 from lockstep_engine.local.values import Unlike
 from lockstep_engine.local.window import first_rows, is_bounded
 from lockstep_engine.operators.join import may_retract
@@ -26,7 +28,7 @@ __all__ = ["LocalOperators", "sources_of_use"]
 
 def sources_of_use(circuit: Circuit) -> frozenset[str]:
     """The sources of whose changes, where this process has them, it may make more than rows one by
-    one: what an operator with state makes, or a view's own."""
+    one: what an operator of several rows makes, or a view's own."""
     below: dict[int, frozenset[str]] = {}
     used: set[str] = set()
     for operator in circuit.operators:
@@ -90,12 +92,19 @@ class LocalOperators:
     ) -> LocalEvaluation | None:
         if isinstance(operator.node, MultiwayJoin):
             return self._joined(operator, operator.node, changes, context)
+        if isinstance(operator.node, UnionAll):
+            made = united(
+                operator.node, changes, lambda place: self.rows.types(operator.inputs[place])
+            )
+            return LocalEvaluation(Sifted(made), {})
         if is_bounded(operator):
             found = self.touched.first_here(operator, context)
             return None if found is None else first_rows(operator, changes[0], *found)
         traces = self.touched.own_here(operator)
         if traces is None:
             return None
+        if isinstance(operator.node, Upsert):
+            return upserted(operator, changes[0], traces)
         return aggregated(context.spark, operator, changes[0], traces)
 
     def _joined(
@@ -125,6 +134,6 @@ class LocalOperators:
 
 
 def _can_be(operator: Operator) -> bool:
-    """Whether an operator with state may be evaluated here, by what is known without its input."""
-    is_join = isinstance(operator.node, MultiwayJoin)
-    return is_join or is_aggregated(operator) or is_bounded(operator)
+    """Whether an operator of several rows may be evaluated here, by what is known without its input."""
+    is_told = isinstance(operator.node, MultiwayJoin | UnionAll | Upsert)
+    return is_told or is_aggregated(operator) or is_bounded(operator)

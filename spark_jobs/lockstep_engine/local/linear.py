@@ -1,6 +1,7 @@
 """Relations whose rows are made one by one of rows that this process has.
 
-Columns are picked here; what is computed of them is by Spark, in one request without a job.
+Columns are picked here; what is computed of them is by Spark, in one request: without a job, unless
+rows are made several.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import Expression, Filter, Generate, Project, TimeWindow, Weigh
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.rows import Rows
@@ -28,7 +29,7 @@ class Sifted(NamedTuple):
 
 def is_linear(operator: Operator) -> bool:
     """Whether each row of its input makes rows of its own, whatever others there are."""
-    return isinstance(operator.node, Project | Filter | Weigh | TimeWindow)
+    return isinstance(operator.node, Project | Filter | Weigh | TimeWindow | Generate)
 
 
 def base(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructType
 
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Scan
@@ -13,6 +14,7 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.linear import Sifted, base, rows_through
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.types import column_types
 
 __all__ = ["LocalRows", "can_be_local"]
 
@@ -64,6 +66,17 @@ class LocalRows:
     def make(self, refs: Iterable[int]) -> None:
         """All at the same time, for whoever asks for them one by one."""
         in_parallel(self.of, dict.fromkeys(refs))
+
+    def types(self, ref: int) -> Mapping[str, DataType]:
+        """The types of an operator's columns, of those of which they are known."""
+        return column_types(self._context.spark, self._operators, ref, self._schema)
+
+    def _schema(self, ref: int) -> StructType | None:
+        """Of what is here, and of sources, whoever has them."""
+        if (made := self._known(ref)) is not None:
+            return made.rows.schema
+        node = self._operators[ref].node
+        return self._sources[node.source].schema if isinstance(node, Scan) else None
 
     def _known(self, ref: int) -> Sifted | None:
         if ref in self._rows:

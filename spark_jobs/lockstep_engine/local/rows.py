@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lockstep_engine.computed import given
 from lockstep_engine.deltas import STEP
+from lockstep_engine.local.values import normalized
 
 __all__ = ["Rows", "as_frame"]
 
@@ -52,6 +53,11 @@ class Rows:
     def where(self, is_wanted: pa.ChunkedArray) -> Rows:
         """The rows for which it is true."""
         return Rows(self.table.filter(is_wanted), self.schema)
+
+    def normalized(self) -> Rows:
+        """With values as GROUP BY gives them."""
+        columns = [normalized(column) for column in self.table.columns]
+        return Rows(pa.Table.from_arrays(columns, schema=self.table.schema), self.schema)
 
     def select(self, names: Iterable[str]) -> Rows:
         """These columns."""

@@ -29,6 +29,7 @@ __all__ = [
     "are_exact",
     "has_order",
     "is_exact",
+    "normalized",
     "numbered",
     "ranked",
     "summed",
@@ -74,9 +75,17 @@ def together(*columns: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([c for one in columns for c in one.cast(kind).chunks], kind)
 
 
+def normalized(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floating point as GROUP BY gives it: of values that it takes for equal, zeros and NaNs, one."""
+    if not pa.types.is_floating(column.type):
+        return column
+    one_zero = pc.add(column, pa.scalar(0.0, column.type))
+    return pc.if_else(pc.is_nan(one_zero), pa.scalar(float("nan"), column.type), one_zero)
+
+
 def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
     """A number for each of so many rows, from 0 on, the same where all columns are; null is equal to
-    null. The columns are of exact types."""
+    null. The columns are of exact types, or normalized."""
     numbers = np.zeros(size, np.int64)
     for column in columns:
         codes = column.combine_chunks().dictionary_encode("encode").indices

@@ -21,7 +21,7 @@ from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
+from lockstep_engine.local.values import Unlike, has_order, numbered, ranked, together
 from lockstep_engine.operators.window import numbers_rows
 
 __all__ = ["first_rows", "is_bounded"]
@@ -48,11 +48,11 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     assert isinstance(node, Window), "asked for before"
     columns, types = node.input.columns, {f.name: f.dataType for f in delta.schema}
     steps = np.unique(delta.table[STEP].to_numpy())
-    if len(steps) > MOST_STEPS or not are_exact([types[name] for name in columns]):
+    if len(steps) > MOST_STEPS or not all(has_order(types[name]) for name in columns):
         raise Unlike
-    events = delta.select([*columns, WEIGHT, STEP])
+    events = delta.select([*columns, WEIGHT, STEP]).normalized()
     if before is not None:
-        held = _worth_looking_at(node, before, delta)
+        held = _worth_looking_at(node, before.select([*columns, WEIGHT]).normalized(), events)
         events = Rows.together([events, held.with_number(STEP, FIRST - 1)])
     made = _changes(node, events, steps)
     first = {t.table: t.row for t in operator.traces if t.kind is TraceKind.FIRST}
@@ -63,10 +63,9 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     return LocalEvaluation(Sifted(made), appends)
 
 
-def _worth_looking_at(node: Window, before: Rows, delta: Rows) -> Rows:
+def _worth_looking_at(node: Window, rows: Rows, delta: Rows) -> Rows:
     """Of the rows before the interval those of partitions that change; of a LIMIT those that have no
     more rows before them than are asked for, or taken back."""
-    rows = before.select([*node.input.columns, WEIGHT])
     if node.partition:
         keys = [together(delta.table[key], rows.table[key]) for key in node.partition]
         numbers = numbered(keys, len(rows) + len(delta))

@@ -13,6 +13,7 @@ from functools import reduce
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
@@ -88,10 +89,10 @@ class Decoder:
     def here(self, records: DataFrame) -> Decoded | None:
         """Fetched now; None where that is too much, or a type or a text is one that may not come back
         to Spark as it was."""
-        if not all(has_order(column.type) for column in self.wanted):
+        if not all(_comes_back(column.type) for column in self.wanted):
             return None
         try:
-            rows = Rows(*fetched(self._decode(records)))
+            rows = Rows(*fetched(self._only_good(self._decode(records))))
         except SPARK_ERRORS as error:
             if not is_of_size(error):
                 raise
@@ -106,14 +107,22 @@ class Decoder:
         """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
         good."""
         judged = self._parse(records).selectExpr("*", f"{self.reader.decoding.is_good} AS {_GOOD}")
-        numbers = [column.number for column in self.wanted]
-        needed = dict.fromkeys(name for rows in self.reader.rows for name in rows.columns(numbers))
         return judged.selectExpr(
-            *needed,
+            *self._needed(),
             STEP,
             _GOOD,
             *(f"CASE WHEN NOT {_GOOD} THEN {n} END AS {n}" for n in raw_columns(self.source)),
         )
+
+    def _only_good(self, decoded: DataFrame) -> DataFrame:
+        """Without what was made of bad records, which may be anything."""
+        made = (f"CASE WHEN {_GOOD} THEN {name} END AS {name}" for name in self._needed())
+        return decoded.selectExpr(*made, STEP, _GOOD, *raw_columns(self.source))
+
+    def _needed(self) -> list[str]:
+        """The columns of which rows are made."""
+        numbers = [column.number for column in self.wanted]
+        return list(dict.fromkeys(n for rows in self.reader.rows for n in rows.columns(numbers)))
 
     def _parse(self, records: DataFrame) -> DataFrame:
         """Stage by stage, so that Spark evaluates each of them once."""
@@ -153,6 +162,19 @@ class Decoder:
             f"{self.reader.decoding.reason()} AS reason",
             STEP,
         )
+
+
+def _comes_back(kind: DataType) -> bool:
+    """Whether values are the same in Spark after they were here."""
+    match kind:
+        case ArrayType():
+            return _comes_back(kind.elementType)
+        case MapType():
+            return _comes_back(kind.keyType) and _comes_back(kind.valueType)
+        case StructType():
+            return all(_comes_back(field.dataType) for field in kind)
+        case _:
+            return has_order(kind)
 
 
 def timed(source: SourceTable, records: DataFrame, context: Context) -> DataFrame:

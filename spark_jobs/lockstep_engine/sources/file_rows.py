@@ -26,7 +26,9 @@ from lockstep.lake.file_batches import file_batches
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.local.changes import consolidated
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
 from lockstep_engine.told import types_of_columns
 
 __all__ = ["StepChange", "read_changes", "read_few"]
@@ -136,9 +138,13 @@ def _read_here(
     if table is None:
         return None
     rows, changes = Rows(table, schema), (one.change for one in read.changes)
-    # Where a file stands in another's place, netted they are far fewer.
-    replaced = any(change.weight < 0 and change.unless is None for change in changes)
-    return rows.along(spark) if replaced else rows
+    if not any(change.weight < 0 and change.unless is None for change in changes):
+        return rows
+    # A file stands in another's place: netted they are far fewer.
+    try:
+        return consolidated(rows, read.names)
+    except Unlike:
+        return rows.along(spark)
 
 
 def read_changes(
