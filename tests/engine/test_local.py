@@ -14,13 +14,14 @@ import pytest
 from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, UnionAll
-from lockstep_engine.local.accumulators import lifted
+from lockstep_engine.local.accumulators import lifted, merged
 from lockstep_engine.local.changes import consolidated, netted
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.union import united
 from lockstep_engine.local.values import Unlike, added, is_exact, ranked, summed
+from lockstep_engine.operators.accumulators import Accumulator
 
 NAMES = ("ab", "cd", "ef")
 T, U, V = (Scan(name, tuple(columns)) for name, columns in zip("tuv", NAMES, strict=True))
@@ -233,6 +234,32 @@ def test_sums_that_overflow_are_left_to_spark() -> None:
         added(nines, nines)
     with pytest.raises(Unlike):
         lifted("_sum_0", nines, pa.chunked_array([[2]]))
+
+
+def test_the_greatest_of_doubles_is_found_where_there_is_no_nan() -> None:
+    greatest = [Accumulator("_max_0", "", "max")]
+    rows = pa.table({"by": [0, 0, 1], "_max_0": [1.5, -0.5, None]})
+    assert merged(rows, "by", greatest)["_max_0"].to_pylist() == [1.5, None]
+    with pytest.raises(Unlike):
+        merged(pa.table({"by": [0, 0], "_max_0": [1.5, float("nan")]}), "by", greatest)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_and_ends_are_of_the_same_group(seed: int) -> None:
+    """Arrow gives groups in an order that depends on how columns are cut, too."""
+    random = np.random.default_rng(seed)
+    keys, values = random.integers(0, 1 << 40, 13000), random.random(13000)
+    keys[:4000] = keys[9000:]
+    cut = {
+        "by": pa.chunked_array([keys[:3000], keys[3000:]]),
+        "_rows": pa.chunked_array([np.ones(3000, np.int64), np.ones(10000, np.int64)]),
+        "_max_0": pa.chunked_array([values[:3000], values[3000:8001], values[8001:]]),
+    }
+    accumulators = [Accumulator("_rows", "", "sum"), Accumulator("_max_0", "", "max")]
+    found = merged(pa.table(cut), "by", accumulators)
+    for key, count, most in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        own = values[keys == key]
+        assert (count, most) == (len(own), own.max())
 
 
 def test_increments_of_decimals_are_whole() -> None:

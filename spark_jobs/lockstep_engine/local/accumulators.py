@@ -57,16 +57,25 @@ def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray
 
 
 def merged(rows: pa.Table, by: str, accumulators: Sequence[Accumulator]) -> pa.Table:
-    """One row for each value of `by`, with the accumulators merged."""
+    """One row for each value of `by`, with the accumulators merged. Raises Unlike where Spark should."""
     sums = summed(rows, by, [a.name for a in accumulators if a.merge == "sum"])
     ends = [(a.name, a.merge) for a in accumulators if a.merge != "sum"]
     if not ends:
         return sums
-    found = rows.group_by([by], use_threads=False).aggregate(ends)
-    # Both in the order in which the values of `by` appear.
+    for name, _ in ends:
+        _check_has_order(rows[name])
+    found = rows.group_by([by], use_threads=False).aggregate(ends).sort_by(by)
+    # The order of groups depends on how columns are cut into chunks, too.
+    sums = sums.sort_by(by)
     for name, merge in ends:
         sums = sums.append_column(name, found[f"{name}_{merge}"])
     return sums
+
+
+def _check_has_order(column: pa.ChunkedArray) -> None:
+    """That no NaN is among the values: Arrow leaves it out, and to Spark it is the greatest."""
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        raise Unlike
 
 
 def running(rows: pa.Table, ranks: Integers, accumulators: Sequence[Accumulator]) -> pa.Table:

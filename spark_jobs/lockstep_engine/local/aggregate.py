@@ -114,7 +114,7 @@ def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str,
         for call in node.aggregates
         if call.argument is not None and call.function.is_extreme and call.argument not in by_value
     )
-    if not are_exact([*(types[key] for key in node.keys), *merged_ends]):
+    if not are_exact([types[key] for key in node.keys]) or not all(map(has_order, merged_ends)):
         raise Unlike
 
 

@@ -118,8 +118,8 @@ def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def summed(rows: pa.Table, by: str, names: Sequence[str]) -> pa.Table:
-    """One row for each value of `by`, a whole number, in order of appearance, with the sums of the
-    columns, whole numbers or decimals; null where all are. Raises Unlike where one overflows."""
+    """One row for each value of `by`, a whole number, in any order, with the sums of the columns, whole
+    numbers or decimals; null where all are. Raises Unlike where one overflows."""
     wide = pa.table([rows[by], *(_widened(rows[name]) for name in names)], [by, *names])
     for name in names:
         _check_sum(wide[name])
