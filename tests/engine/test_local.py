@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 
-from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, UnionAll
+from lockstep.sql.circuit import Cost, Operator
+from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
 from lockstep_engine.local.accumulators import lifted, merged
 from lockstep_engine.local.changes import consolidated, netted
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
+from lockstep_engine.local.linear import Sifted, base
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.union import united
 from lockstep_engine.local.values import Unlike, added, is_exact, ranked, summed
@@ -133,6 +135,21 @@ def test_nulls_without_a_type_have_that_of_the_other_inputs() -> None:
 def test_types_that_differ_or_are_not_known_are_left_to_spark(silent: dict[str, Any]) -> None:
     with pytest.raises(Unlike):
         united(UNION, {0: rows_of(a=[1], b=["x"])}, lambda _: silent)
+
+
+@pytest.mark.parametrize(("size", "is_here"), [("10 seconds", True), ("1 day", False)])
+def test_rows_that_may_be_put_into_too_many_windows_are_left_to_spark(
+    size: str, is_here: bool
+) -> None:
+    scan = Scan("t", ("a", "ts"))
+    nodes = (scan, TimeWindow(scan, "w", "ts", size, "1 second"))
+    operators = {
+        ref: Operator(ref, node, (0,) * ref, (), True, True, Cost.CHANGE, 1)
+        for ref, node in enumerate(nodes)
+    }
+    rows = rows_of(a=[1, 2, 3], ts=[0, 1, 2])
+    found = base(operators, 1, lambda ref: None if ref else Sifted(rows))
+    assert (found is not None) == is_here
 
 
 def test_netted_rows() -> None:

@@ -17,14 +17,11 @@ from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.kernels.groups import Integers
-from lockstep_engine.local.linear import Sifted
+from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import are_exact, numbered, together
 
-__all__ = ["MOST_ROWS", "joined"]
-
-MOST_ROWS = 200_000
-"""Up to so many combinations are made here, also on the way."""
+__all__ = ["joined"]
 
 
 def joined(

@@ -1,23 +1,28 @@
 """Relations whose rows are made one by one of rows that this process has.
 
 Columns are picked here; what is computed of them is by Spark, in one request: without a job, unless
-rows are made several.
+a row is put into several windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Expression, Filter, Generate, Project, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
+from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.told import fetched
 
-__all__ = ["Sifted", "base", "is_linear", "rows_through"]
+__all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "rows_through"]
+
+MOST_ROWS = 200_000
+"""Up to so many rows are made here, also on the way."""
 
 
 class Sifted(NamedTuple):
@@ -29,14 +34,14 @@ class Sifted(NamedTuple):
 
 def is_linear(operator: Operator) -> bool:
     """Whether each row of its input makes rows of its own, whatever others there are."""
-    return isinstance(operator.node, Project | Filter | Weigh | TimeWindow | Generate)
+    return isinstance(operator.node, Project | Filter | Weigh | TimeWindow)
 
 
 def base(
     operators: Mapping[int, Operator], ref: int, known: Callable[[int], Sifted | None]
 ) -> tuple[Sifted, Sequence[Operator]] | None:
     """What is `known` of a relation, or of one below of whose rows its own are made, and the operators
-    that make them, first the one that comes first; None where nothing is."""
+    that make them, first the one that comes first; None where nothing is, or they may be too many."""
     above: list[Operator] = []
     while (found := known(ref)) is None:
         operator = operators[ref]
@@ -44,6 +49,9 @@ def base(
             return None
         above.append(operator)
         [ref] = operator.inputs
+    windows = prod(map(_windows, above))
+    if windows > 1 and len(found.rows) * windows > MOST_ROWS:
+        return None
     return found, above[::-1]
 
 
@@ -68,6 +76,15 @@ def rows_through(
     for operator in above:
         frame = evaluate(operator, (frame,), State(), context).delta
     return Rows(*fetched(frame))
+
+
+def _windows(operator: Operator) -> int:
+    """How many rows it makes of one at most."""
+    node = operator.node
+    if not isinstance(node, TimeWindow):
+        return 1
+    size, slide = (interval_microseconds(text) for text in (node.size, node.slide))
+    return -(-size // slide)
 
 
 def _picked(operator: Operator) -> Mapping[str, str] | None:
