@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
-from lockstep_engine.local.accumulators import lifted, merged
+from lockstep_engine.local.accumulators import lifted, merged, running
 from lockstep_engine.local.changes import consolidated, netted
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
@@ -277,6 +277,20 @@ def test_sums_and_ends_are_of_the_same_group(seed: int) -> None:
     for key, count, most in zip(*(column.to_pylist() for column in found.columns), strict=True):
         own = values[keys == key]
         assert (count, most) == (len(own), own.max())
+
+
+@pytest.mark.parametrize("merge", ["min", "max"])
+@pytest.mark.parametrize(
+    "kind", [pa.int32(), pa.float64(), pa.string(), pa.date32(), pa.timestamp("us", "UTC")], ids=str
+)
+def test_ends_of_every_type_go_on(merge: str, kind: pa.DataType) -> None:
+    values = pa.chunked_array([[None, 3, 1, 2, None, 4]], pa.int32())
+    number = pa.int64() if pa.types.is_timestamp(kind) else pa.int32()
+    rows = pa.table({"_end_0": values.cast(number).cast(kind)})
+    accumulators = [Accumulator("_end_0", "", merge)]
+    found = running(rows, np.array([0, 1, 2, 3, 0, 1]), accumulators)["_end_0"]
+    expected = {"min": [None, 3, 1, 1, None, 4], "max": [None, 3, 3, 3, None, 4]}[merge]
+    assert found.cast(number).to_pylist() == expected
 
 
 def test_increments_of_decimals_are_whole() -> None:

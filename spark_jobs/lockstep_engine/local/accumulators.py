@@ -95,9 +95,9 @@ def running(rows: pa.Table, ranks: Integers, accumulators: Sequence[Accumulator]
 def _combined(merge: str, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
     match merge:
         case "min":
-            return pc.min_element_wise(one, other)
+            return pc.coalesce(pc.if_else(pc.less(one, other), one, other), one, other)
         case "max":
-            return pc.max_element_wise(one, other)
+            return pc.coalesce(pc.if_else(pc.greater(one, other), one, other), one, other)
         case _:
             return added(one, other)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lockstep.sql.circuit import Circuit, Operator
 from lockstep.sql.plans.nodes import MultiwayJoin, Scan, UnionAll, Upsert
 from lockstep_engine.context import Context
@@ -78,7 +80,8 @@ class LocalOperators:
             return {}
         try:
             made = self._evaluated(operator, changes, context)
-        except Unlike:
+        except (Unlike, pa.ArrowNotImplementedError):
+            # The second: Arrow has no such function for a type that Spark has one for.
             return None
         if made is None:
             return None
