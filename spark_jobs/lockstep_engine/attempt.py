@@ -24,7 +24,7 @@ from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, config
 from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 from lockstep_engine.local.evaluation import sources_of_use
 from lockstep_engine.local.relations import can_be_local
-from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
 from lockstep_engine.sources.decoded import Decoded
@@ -38,7 +38,6 @@ from lockstep_engine.sources.iceberg import (
 from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
-from lockstep_engine.told import fetched, is_well_formed
 
 __all__ = ["Attempt", "Worked"]
 
@@ -211,8 +210,8 @@ class Attempt:
             for name, one in followed.items()
             if name in wanted and one.is_netted and not isinstance(one.delta, Rows)
         }
-        rows = in_parallel(lambda name: Rows(*fetched(few[name])), few)
-        found = {n: one for n, one in zip(few, rows, strict=True) if is_well_formed(one.table)}
+        rows = in_parallel(lambda name: fetched_rows(few[name]), few)
+        found = {name: one for name, one in zip(few, rows, strict=True) if one is not None}
         measures.are_here(found)
         return found
 

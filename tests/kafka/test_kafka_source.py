@@ -39,7 +39,7 @@ from lockstep.control.model import Interval
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
-from lockstep_engine.sources import decoded
+from lockstep_engine.local import rows as local_rows
 from lockstep_engine.sources.decoded import Decoded
 from lockstep_engine.sources.kafka import kafka_options, read_kafka
 from lockstep_engine.sources.step_ranges import StepRange, blocked_rows, step_ranges, with_step
@@ -341,7 +341,7 @@ def test_records_that_are_too_much_for_a_driver_stay_with_spark(
 
     topic = new_topic(broker.bootstrap)
     send(broker.bootstrap, topic, [b'{"n": 1}', b'{"n": "x"}'])
-    monkeypatch.setattr(decoded, "fetched", refused)
+    monkeypatch.setattr(local_rows, "fetched", refused)
     table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
     steps = interval(topic, [{0: 0}, {0: 2}])
     found = read_kafka(spark, table, ("n",), steps, context(spark), is_wanted_here=True)

@@ -57,16 +57,16 @@ def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray
 
 
 def merged(rows: pa.Table, by: str, accumulators: Sequence[Accumulator]) -> pa.Table:
-    """One row for each value of `by`, with the accumulators merged. Raises Unlike where Spark should."""
-    sums = summed(rows, by, [a.name for a in accumulators if a.merge == "sum"])
+    """One row for each value of `by`, in order, with the accumulators merged. Raises Unlike where Spark
+    should."""
+    sums = summed(rows, by, [a.name for a in accumulators if a.merge == "sum"]).sort_by(by)
     ends = [(a.name, a.merge) for a in accumulators if a.merge != "sum"]
     if not ends:
         return sums
     for name, _ in ends:
         _check_has_order(rows[name])
+    # Arrow's own order of groups depends on how columns are cut into chunks, too.
     found = rows.group_by([by], use_threads=False).aggregate(ends).sort_by(by)
-    # The order of groups depends on how columns are cut into chunks, too.
-    sums = sums.sort_by(by)
     for name, merge in ends:
         sums = sums.append_column(name, found[f"{name}_{merge}"])
     return sums

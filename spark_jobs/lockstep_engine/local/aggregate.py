@@ -206,7 +206,7 @@ def _totals(
 ) -> pa.Table:
     """The accumulators after each step of each group, in this order, with keys, group and step."""
     parts = [increments] if seeds is None else [seeds, increments]
-    per_step = merged(pa.concat_tables(parts), _AT, accumulators).sort_by(_AT)
+    per_step = merged(pa.concat_tables(parts), _AT, accumulators)
     at = per_step[_AT].to_numpy()
     of = at // groups.span
     totals = running(per_step, ranks(of), accumulators)

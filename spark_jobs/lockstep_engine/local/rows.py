@@ -13,9 +13,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lockstep_engine.computed import given
 from lockstep_engine.deltas import STEP
+from lockstep_engine.failures import SPARK_ERRORS, is_of_size
 from lockstep_engine.local.values import normalized
+from lockstep_engine.told import fetched, is_well_formed
 
-__all__ = ["Rows", "as_frame"]
+__all__ = ["Rows", "as_frame", "fetched_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,3 +104,14 @@ class Rows:
 def as_frame(spark: SparkSession, rows: DataFrame | Rows) -> DataFrame:
     """A frame, whoever has the rows."""
     return rows.frame(spark) if isinstance(rows, Rows) else rows
+
+
+def fetched_rows(frame: DataFrame) -> Rows | None:
+    """The rows of a frame; None where they are more than a driver hands out, or a text is not UTF-8."""
+    try:
+        rows = Rows(*fetched(frame))
+    except SPARK_ERRORS as error:
+        if not is_of_size(error):
+            raise
+        return None
+    return rows if is_well_formed(rows.table) else None

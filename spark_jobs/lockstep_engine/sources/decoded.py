@@ -19,11 +19,10 @@ from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
-from lockstep_engine.failures import SPARK_ERRORS, is_of_size
-from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.local.values import has_order
 from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
-from lockstep_engine.told import counted_in_passing, fetched, is_well_formed
+from lockstep_engine.told import counted_in_passing
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
 
@@ -91,13 +90,8 @@ class Decoder:
         to Spark as it was."""
         if not all(_comes_back(column.type) for column in self.wanted):
             return None
-        try:
-            rows = Rows(*fetched(self._only_good(self._decode(records))))
-        except SPARK_ERRORS as error:
-            if not is_of_size(error):
-                raise
-            return None
-        if not is_well_formed(rows.table):
+        rows = fetched_rows(self._only_good(self._decode(records)))
+        if rows is None:
             return None
         bad = rows.where(pc.invert(rows.table[_GOOD])).select([*raw_columns(self.source), STEP])
         delta = Rows.together([self._rows_here(rows, given) for given in self.reader.rows])
