@@ -11,11 +11,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from lockstep.control.job import (
     CatalogSettings,
@@ -34,6 +34,7 @@ from lockstep.errors import EngineFailed, SourceChanged, Unreachable
 from lockstep_engine.appends import Tables
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
+from lockstep_engine.deadlines import Retries, opened
 from lockstep_engine.expiry import expire_snapshots
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
@@ -111,13 +112,12 @@ class ConnectEngine:
         on a dead port, so the first call is made here with few retries."""
         spark: SparkSession | None = None
         try:
-            spark = SparkSession.builder.remote(f"{self._remote}/;session_id={session}").create()
-            # The client declares this method as a property that is none.
-            spark.client.set_retry_policies(  # type: ignore[operator]
-                [DefaultPolicy(max_retries=CONNECT_RETRIES)]
-            )
+            spark = opened(f"{self._remote}/;session_id={session}")
+            # What only a Connect client has.
+            client: Any = spark
+            client.client.set_retry_policies([Retries(CONNECT_RETRIES)])
             # stop() ends this client's part only: the server ends a session that is idle for long.
-            spark.release_session_on_close = False  # type: ignore[union-attr]
+            client.release_session_on_close = False
             spark.conf.set("spark.sql.session.timeZone", "UTC")
         except (grpc.RpcError, PySparkException) as error:
             if spark is not None:

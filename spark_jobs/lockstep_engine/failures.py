@@ -5,7 +5,7 @@ from __future__ import annotations
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
 
-__all__ = ["SPARK_ERRORS", "first_line", "is_of_a_row", "is_of_size"]
+__all__ = ["SPARK_ERRORS", "first_line", "is_lost", "is_of_a_row", "is_of_size"]
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 """The second is what a driver of its own lets pass of Java's errors."""
@@ -17,6 +17,8 @@ _OF_JAVA = ("java.lang.ArithmeticException", "java.time.DateTimeException")
 """What Spark lets pass of the overflows of times: without a state."""
 
 _MOST = "spark.driver.maxResultSize"
+
+_ABANDONED = "INVALID_HANDLE.OPERATION_ABANDONED"
 
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -34,6 +36,11 @@ def is_of_a_row(error: Exception) -> bool:
 def is_of_size(error: Exception) -> bool:
     """Whether the rows that were asked for are more than a driver hands out."""
     return _MOST in str(error)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a server has given a query up, as its client had not taken up the stream for seconds."""
+    return _ABANDONED in str(error)
 
 
 def first_line(error: Exception) -> str:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+from lockstep_engine.failures import is_lost
 
 __all__ = [
     "counted_in_passing",
@@ -61,7 +64,13 @@ def fetched(frame: DataFrame) -> tuple[pa.Table, StructType]:
     client = plan.sparkSession.client
     query = plan._plan.to_proto(client)
     query.root.common.ClearField("plan_id")
-    rows, schema, _ = client.to_table(query, plan._plan.observations)
+    try:
+        rows, schema, _ = client.to_table(query, plan._plan.observations)
+    except PySparkException as error:
+        if not is_lost(error):
+            raise
+        # Reading changes nothing: it can as well be done again.
+        rows, schema, _ = client.to_table(query, plan._plan.observations)
     shape = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
     return rows.cast(shape), schema
 

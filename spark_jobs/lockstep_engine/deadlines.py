@@ -1,0 +1,93 @@
+"""Deadlines of what a Connect client asks: an answer that is lost is asked for again.
+
+Spark's client waits for each answer without end, and takes up a stream again only where that breaks. A
+stream that neither breaks nor goes on, though the server has nothing more to say, held up an interval
+for as long as somebody let it. Later versions of Spark have deadlines of their own (SPARK-56538).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ClientSession
+
+__all__ = ["Deadlines", "Retries", "opened"]
+
+STREAM_SECONDS = 150.0
+"""A server ends each stream after two minutes at most, to be taken up again; ours after ten seconds."""
+
+CALL_SECONDS = 600.0
+"""Of all other calls; the longest of them analyze a plan."""
+
+
+@dataclass(frozen=True)
+class Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """Gives each call so many seconds, and each stream."""
+
+    call_seconds: float = CALL_SECONDS
+    stream_seconds: float = STREAM_SECONDS
+
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return continuation(_Details.within(client_call_details, self.call_seconds), request)
+
+    def intercept_unary_stream(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return continuation(_Details.within(client_call_details, self.stream_seconds), request)
+
+
+@dataclass(frozen=True)
+class _Details:
+    """How a call is made, as gRPC has it."""
+
+    method: str
+    timeout: float
+    metadata: Any
+    credentials: Any
+    wait_for_ready: Any
+    compression: Any
+
+    @staticmethod
+    def within(made: Any, seconds: float) -> _Details:
+        """The same call, with a deadline in so many seconds."""
+        return _Details(
+            made.method,
+            seconds,
+            made.metadata,
+            made.credentials,
+            made.wait_for_ready,
+            made.compression,
+        )
+
+
+class Retries(DefaultPolicy):
+    """Asks so many times more where the server is not reached, or nothing has come by the deadline. A
+    query that runs is not run again: its stream is taken up where it was lost."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(max_retries=times)
+
+    def can_retry(self, e: BaseException) -> bool:
+        is_late = isinstance(e, grpc.RpcError) and e.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        return is_late or super().can_retry(e)
+
+
+def opened(url: str, interceptors: Sequence[Any] = (Deadlines(),)) -> SparkSession:
+    """A session of the server at the URL (`sc://host:port/;key=value`), whose calls have deadlines;
+    all of them go through the interceptors of gRPC, the first of which stands outermost."""
+    # By this PySpark's functions know whose they are; it sets it for a session that has a URL, but not
+    # for one that has channels of somebody's making.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    channels = DefaultChannelBuilder(url)
+    for one in interceptors:
+        channels.add_interceptor(one)
+    return cast(SparkSession, ClientSession.builder.channelBuilder(channels).create())
