@@ -38,7 +38,7 @@ from lockstep_engine.ranges import (
 
 __all__ = ["Touched", "rows_of"]
 
-FEW_STATE = 10_000
+FEW_STATE = 50_000
 """Tables of so few rows are read by this process, whatever is touched: Spark plans for longer."""
 
 

@@ -85,8 +85,9 @@ class LocalOperators:
             return None
         if made is None:
             return None
-        self.rows.add(operator.ref, made.delta)
-        if not made.delta.conditions and not len(made.delta.rows):
+        delta = made.delta.without_those_left_out()
+        self.rows.add(operator.ref, delta)
+        if not len(delta.rows):
             self.silent[operator.ref] = operator
         return made.appends
 

@@ -1,7 +1,7 @@
 """Relations whose rows are made one by one of rows that this process has.
 
-Columns are picked here; what is computed of them is by Spark, in one request: without a job, unless
-a row is put into several windows.
+Columns are picked here, and what is simple is computed (`formulas`); all else by Spark, in one request:
+without a job, unless a row is put into several windows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, We
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.formulas import projected, sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.told import fetched
@@ -30,6 +31,10 @@ class Sifted(NamedTuple):
 
     rows: Rows
     conditions: Sequence[Expression] = ()
+
+    def without_those_left_out(self) -> Sifted:
+        """The same rows, fewer of which are left for Spark to sift."""
+        return Sifted(*sifted(self.rows, self.conditions)) if self.conditions else self
 
 
 def is_linear(operator: Operator) -> bool:
@@ -65,9 +70,7 @@ def rows_through(
     found = base(operators, ref, known)
     if found is None:
         return None
-    (rows, conditions), above = found
-    while not conditions and above and (names := _picked(above[0])) is not None:
-        rows, above = rows.renamed(names), above[1:]
+    (rows, conditions), above = _made_here(*found)
     if not conditions and not above:
         return rows
     frame = rows.along(context.spark)
@@ -78,6 +81,30 @@ def rows_through(
     return Rows(*fetched(frame))
 
 
+def _made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequence[Operator]]:
+    """As far up as it goes without Spark."""
+    while True:
+        found = found.without_those_left_out()
+        node = above[0].node if above and not found.conditions else None
+        made = None
+        if isinstance(node, Filter):
+            made = Sifted(found.rows, (node.predicate,))
+        elif isinstance(node, Project):
+            rows = _projected(found.rows, node)
+            made = None if rows is None else Sifted(rows)
+        if made is None:
+            return found, above
+        found, above = made, above[1:]
+
+
+def _projected(rows: Rows, node: Project) -> Rows | None:
+    """The rows that a projection makes; None where Spark is to compute some column."""
+    if not all(one.expression.is_column for one in node.outputs):
+        return projected(rows, node)
+    picked = {one.name: one.expression.references[0] for one in node.outputs}
+    return rows.renamed({**picked, WEIGHT: WEIGHT, STEP: STEP})
+
+
 def _windows(operator: Operator) -> int:
     """How many rows it makes of one at most."""
     node = operator.node
@@ -85,12 +112,3 @@ def _windows(operator: Operator) -> int:
         return 1
     size, slide = (interval_microseconds(text) for text in (node.size, node.slide))
     return -(-size // slide)
-
-
-def _picked(operator: Operator) -> Mapping[str, str] | None:
-    """The columns that a projection picks, by their new names; None where it computes any."""
-    node = operator.node
-    if not isinstance(node, Project) or not all(one.expression.is_column for one in node.outputs):
-        return None
-    picked = {one.name: one.expression.references[0] for one in node.outputs}
-    return {**picked, WEIGHT: WEIGHT, STEP: STEP}

@@ -1,0 +1,372 @@
+"""Expressions as trees, where they are simple: what a process without Spark can evaluate as Spark does.
+
+Columns, constants, `+ - *`, comparisons, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, CASE, year and the
+beginning of a text. Which types these are of, and so what they mean, only rows can tell.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.plans.expressions import parsed
+from lockstep.sql.plans.terms import Expression
+from lockstep.sql.reading.trees import function_name, without_parentheses
+
+__all__ = [
+    "Arithmetic",
+    "Case",
+    "Column",
+    "Comparison",
+    "Constant",
+    "Formula",
+    "In",
+    "IsNull",
+    "Like",
+    "Logic",
+    "Negation",
+    "Prefix",
+    "Year",
+    "formula",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """The value of a column."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A whole number is an INT, with a point it is a DECIMAL of as many digits as are written."""
+
+    value: bool | int | Decimal | str | datetime.date
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """`sign` is one of `+ - *`."""
+
+    sign: str
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`sign` is one of `= <> < <= > >=`."""
+
+    sign: str
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
+class In:
+    """Whether it is one of those values: true, false, or null."""
+
+    of: Formula
+    listed: tuple[Formula, ...]
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """Whether there is no value; never null itself."""
+
+    of: Formula
+
+
+@dataclass(frozen=True)
+class Like:
+    """Whether a text is as the pattern says: `%` stands for any text, and `_` for one character."""
+
+    text: Formula
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Logic:
+    """`sign` is AND or OR, of three values."""
+
+    sign: str
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
+class Negation:
+    """NOT, of three values."""
+
+    of: Formula
+
+
+@dataclass(frozen=True)
+class Case:
+    """The value behind the first condition that is true; else `default`, or null without one."""
+
+    branches: tuple[tuple[Formula, Formula], ...]
+    default: Formula | None
+
+
+@dataclass(frozen=True)
+class Year:
+    """The year of a date."""
+
+    of: Formula
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The first so many characters of a text."""
+
+    of: Formula
+    length: int
+
+
+Formula = (
+    Column
+    | Constant
+    | Arithmetic
+    | Comparison
+    | In
+    | IsNull
+    | Like
+    | Logic
+    | Negation
+    | Case
+    | Year
+    | Prefix
+)
+
+
+class _Other(Exception):
+    """It is not so simple."""
+
+
+@lru_cache(maxsize=4096)
+def formula(expression: Expression) -> Formula | None:
+    """The expression as a tree; None where it is of another kind."""
+    if "\\" in expression.text:
+        return None  # how Spark reads it in a text or a pattern depends on its settings
+    try:
+        _, node = parsed(expression)
+        return _made(node)
+    except (_Other, ProjectError):
+        return None
+
+
+def _made(node: Any) -> Formula:
+    node = without_parentheses(node)
+    make = _KINDS.get(type(node))
+    if make is None:
+        raise _Other
+    return make(node)
+
+
+def _parts(node: Any, *names: str) -> list[Any]:
+    """What the node has under these names. Raises _Other where there is more."""
+    if any(value for name, value in node.args.items() if name not in names):
+        raise _Other
+    return [node.args.get(name) for name in names]
+
+
+def _column(node: Any) -> Formula:
+    [name] = _parts(node, "this")
+    if not isinstance(name, exp.Identifier) or not name.args.get("quoted"):
+        raise _Other
+    return Column(name.name)
+
+
+def _literal(node: Any) -> Formula:
+    text, is_string = _parts(node, "this", "is_string")
+    if is_string:
+        return Constant(str(text))
+    if re.fullmatch(r"\d{1,9}", text):
+        return Constant(int(text))
+    if re.fullmatch(r"\d*\.\d+", text) and len(text) <= _DIGITS:
+        return Constant(Decimal(text))
+    raise _Other
+
+
+def _boolean(node: Any) -> Formula:
+    [value] = _parts(node, "this")
+    return Constant(bool(value))
+
+
+def _date(node: Any) -> Formula:
+    """DATE '2026-01-31', which says itself what it is."""
+    text, kind = (node.args.get(name) for name in ("this", "to"))
+    is_date = isinstance(kind, exp.DataType) and kind.is_type(exp.DataType.Type.DATE)
+    if not is_date or not isinstance(text, exp.Literal) or not text.is_string:
+        raise _Other
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text.name):
+        raise _Other
+    try:
+        return Constant(datetime.date.fromisoformat(text.name))
+    except ValueError as error:
+        raise _Other from error
+
+
+def _arithmetic(node: Any) -> Formula:
+    left, right = _parts(node, "this", "expression")
+    sign = _SIGNS[type(node)]
+    if isinstance(without_parentheses(right), exp.Interval):
+        return _moved(_made(left), sign, without_parentheses(right))
+    return Arithmetic(sign, _made(left), _made(right))
+
+
+def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
+    """A date, so many days or months or years later, or earlier."""
+    number, unit = _parts(interval, "this", "unit")
+    name = str(unit).upper().rstrip("S")
+    is_date = isinstance(moved, Constant) and isinstance(moved.value, datetime.date)
+    if not is_date or not isinstance(number, exp.Literal) or name not in _MONTHS:
+        raise _Other
+    if not re.fullmatch(r"\d{1,4}", number.name):
+        raise _Other
+    count = int(number.name) * (1 if sign == "+" else -1)
+    assert isinstance(moved, Constant), "asked for before"
+    assert isinstance(moved.value, datetime.date), "asked for before"
+    try:
+        if name == "DAY":
+            return Constant(moved.value + datetime.timedelta(days=count))
+        return Constant(_months_later(moved.value, count * _MONTHS[name]))
+    except (OverflowError, ValueError) as error:
+        raise _Other from error
+
+
+def _months_later(date: datetime.date, months: int) -> datetime.date:
+    """The same day, or the last one of a month that is shorter."""
+    year, month = divmod(date.year * 12 + date.month - 1 + months, 12)
+    day = min(date.day, calendar.monthrange(year, month + 1)[1])
+    return datetime.date(year, month + 1, day)
+
+
+def _negative(node: Any) -> Formula:
+    value = _made(*_parts(node, "this"))
+    if not isinstance(value, Constant) or type(value.value) not in (int, Decimal):
+        raise _Other
+    assert isinstance(value.value, int | Decimal), "asked for before"
+    return Constant(-value.value)
+
+
+def _comparison(node: Any) -> Formula:
+    left, right = _parts(node, "this", "expression")
+    return Comparison(_SIGNS[type(node)], _made(left), _made(right))
+
+
+def _between(node: Any) -> Formula:
+    value, low, high = map(_made, _parts(node, "this", "low", "high"))
+    return Logic("AND", Comparison(">=", value, low), Comparison("<=", value, high))
+
+
+def _in(node: Any) -> Formula:
+    value, listed = _parts(node, "this", "expressions")
+    if not listed:
+        raise _Other
+    return In(_made(value), tuple(map(_made, listed)))
+
+
+def _is(node: Any) -> Formula:
+    value, what = _parts(node, "this", "expression")
+    if not isinstance(what, exp.Null):
+        raise _Other
+    return IsNull(_made(value))
+
+
+def _like(node: Any) -> Formula:
+    text, pattern, is_negated = _parts(node, "this", "expression", "negate")
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        raise _Other
+    found = Like(_made(text), pattern.name)
+    return Negation(found) if is_negated else found
+
+
+def _logic(node: Any) -> Formula:
+    left, right = _parts(node, "this", "expression")
+    return Logic(_SIGNS[type(node)], _made(left), _made(right))
+
+
+def _not(node: Any) -> Formula:
+    return Negation(_made(*_parts(node, "this")))
+
+
+def _case(node: Any) -> Formula:
+    branches, default = _parts(node, "ifs", "default")
+    made = []
+    for one in branches:
+        condition, value = _parts(one, "this", "true")
+        made.append((_made(condition), _made(value)))
+    return Case(tuple(made), None if default is None else _made(default))
+
+
+def _call(node: Any) -> Formula:
+    if function_name(node) != "year" or len(node.expressions) != 1:
+        raise _Other
+    return Year(_made(node.expressions[0]))
+
+
+def _prefix(node: Any) -> Formula:
+    text, start, length = _parts(node, "this", "start", "length")
+    if length is None or _made(start) != Constant(1):
+        raise _Other
+    size = _made(length)
+    if not isinstance(size, Constant) or type(size.value) is not int:
+        raise _Other
+    return Prefix(_made(text), max(0, size.value))
+
+
+_DIGITS = 30
+"""Of constants, with the point."""
+
+_MONTHS: Mapping[str, int] = MappingProxyType({"DAY": 0, "MONTH": 1, "YEAR": 12})
+
+_SIGNS: Mapping[type[Any], str] = MappingProxyType(
+    {
+        exp.Add: "+",
+        exp.Sub: "-",
+        exp.Mul: "*",
+        exp.EQ: "=",
+        exp.NEQ: "<>",
+        exp.LT: "<",
+        exp.LTE: "<=",
+        exp.GT: ">",
+        exp.GTE: ">=",
+        exp.And: "AND",
+        exp.Or: "OR",
+    }
+)
+
+_KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
+    {
+        exp.Column: _column,
+        exp.Literal: _literal,
+        exp.Boolean: _boolean,
+        exp.Cast: _date,
+        **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
+        exp.Neg: _negative,
+        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _comparison),
+        exp.Between: _between,
+        exp.In: _in,
+        exp.Is: _is,
+        exp.Like: _like,
+        exp.And: _logic,
+        exp.Or: _logic,
+        exp.Not: _not,
+        exp.Case: _case,
+        exp.Anonymous: _call,
+        exp.Substring: _prefix,
+    }
+)

@@ -1,0 +1,334 @@
+"""Simple expressions over rows that this process has, with the values and types that Spark gives them.
+
+Spark takes some milliseconds for each request, whatever it is about, and an interval has dozens of
+them. What is evaluated here is only what comes out the same by the rules of both: whole numbers,
+decimals, texts without a collation, dates and times, and truth of three values; no floating point.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import reduce
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from lockstep.sql.plans.formulas import (
+    Arithmetic,
+    Case,
+    Column,
+    Comparison,
+    Constant,
+    Formula,
+    In,
+    IsNull,
+    Like,
+    Logic,
+    Negation,
+    Prefix,
+    Year,
+    formula,
+)
+from lockstep.sql.plans.nodes import Expression, Project
+from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike, is_exact
+
+__all__ = ["projected", "sifted"]
+
+_MOST_DIGITS = 38
+_DIGITS: Mapping[type[DataType], int] = MappingProxyType(
+    {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
+)
+"""Of the decimals that Spark makes of whole numbers, from the narrowest on."""
+
+_EARLIEST, _LATEST = -719_162, 2_932_896
+"""Days of the years 1 to 9999: Arrow's calendar has no years of more than two bytes."""
+
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {
+        "=": pc.equal,
+        "<>": pc.not_equal,
+        "<": pc.less,
+        "<=": pc.less_equal,
+        ">": pc.greater,
+        ">=": pc.greater_equal,
+    }
+)
+_WHOLE: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """Of each row, or the same of all: then `data` is a scalar. `is_written`: it is a literal."""
+
+    data: pa.ChunkedArray | pa.Scalar
+    kind: DataType
+    nullable: bool
+    is_written: bool = False
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """Precision and scale of the decimal that Spark makes of it."""
+        if isinstance(self.kind, DecimalType):
+            return self.kind.precision, self.kind.scale
+        if not isinstance(self.kind, IntegralType):
+            raise Unlike
+        if self.is_written:
+            return len(str(abs(self.data.as_py()))), 0
+        return _DIGITS[type(self.kind)], 0
+
+    @property
+    def may_be_null(self) -> bool:
+        """As Spark sees it beside a decimal: also of a whole number that is given as few digits as it
+        is written with."""
+        return self.nullable or (self.is_written and isinstance(self.kind, IntegralType))
+
+    def cast(self, kind: DataType) -> pa.ChunkedArray | pa.Scalar:
+        """As a value of a wider type. Raises Unlike where it does not fit."""
+        wide = to_arrow_type(kind)
+        try:
+            if self.is_written and isinstance(kind, DecimalType):
+                return pa.scalar(Decimal(self.data.as_py()), wide)
+            return self.data.cast(wide)
+        except pa.ArrowInvalid as error:
+            raise Unlike from error
+
+
+def sifted(rows: Rows, conditions: Sequence[Expression]) -> tuple[Rows, Sequence[Expression]]:
+    """The rows for which those of the conditions are true that can be evaluated here and before which
+    none stands that cannot be; and the conditions that are left."""
+    for place, condition in enumerate(conditions):
+        found = _evaluated(condition, rows)
+        if found is None or not isinstance(found.kind, BooleanType):
+            return rows, conditions[place:]
+        is_true = pc.fill_null(found.data, False)
+        if isinstance(is_true, pa.Scalar):
+            is_true = pa.chunked_array([pa.repeat(is_true, len(rows))])
+        rows = rows.where(is_true)
+    return rows, ()
+
+
+def projected(rows: Rows, node: Project) -> Rows | None:
+    """The columns that a projection makes, `_weight` and `_step`; None where Spark is to make one."""
+    arrays, fields = [], []
+    for output in node.outputs:
+        found = _evaluated(output.expression, rows)
+        if found is None:
+            return None
+        data = found.data
+        if isinstance(data, pa.Scalar):
+            data = pa.chunked_array([pa.repeat(data, len(rows))])
+        arrays.append(data)
+        fields.append(StructField(output.name, found.kind, found.nullable))
+    for name in (WEIGHT, STEP):
+        arrays.append(rows.table[name])
+        fields.append(rows.schema[name])
+    names = [field.name for field in fields]
+    return Rows.of(pa.Table.from_arrays(arrays, names=names), StructType(fields))
+
+
+def _evaluated(expression: Expression, rows: Rows) -> _Value | None:
+    """The expression's values; None where Spark is to say them."""
+    if expression.is_column:
+        return _of_column(expression.references[0], rows)
+    tree = formula(expression)
+    if tree is None:
+        return None
+    try:
+        return _value(tree, rows)
+    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _of_column(name: str, rows: Rows) -> _Value:
+    field = rows.schema[name]
+    return _Value(rows.table[name], field.dataType, field.nullable)
+
+
+def _value(tree: Formula, rows: Rows) -> _Value:
+    match tree:
+        case Column(name):
+            return _of_column(name, rows)
+        case Constant(value):
+            kind = _kind_of(value)
+            return _Value(pa.scalar(value, to_arrow_type(kind)), kind, False, is_written=True)
+        case Arithmetic(sign, left, right):
+            return _arithmetic(sign, *_sides(left, right, rows))
+        case Comparison(sign, left, right):
+            return _compared(sign, *_sides(left, right, rows))
+        case In(of, listed):
+            return _in(_value(of, rows), [_value(one, rows) for one in listed])
+        case IsNull(of):
+            return _Value(pc.is_null(_value(of, rows).data), BooleanType(), False)
+        case Like(of, pattern):
+            text = _of_kind(_value(of, rows), StringType())
+            return _Value(pc.match_like(text.data, pattern), BooleanType(), text.nullable)
+        case Logic(sign, left, right):
+            sides = [_of_kind(_value(side, rows), BooleanType()) for side in (left, right)]
+            both = (pc.and_kleene if sign == "AND" else pc.or_kleene)(*(one.data for one in sides))
+            return _Value(both, BooleanType(), any(one.nullable for one in sides))
+        case Negation(of):
+            negated = _of_kind(_value(of, rows), BooleanType())
+            return _Value(pc.invert(negated.data), BooleanType(), negated.nullable)
+        case Case():
+            return _case(tree, rows)
+        case Year(of):
+            return _year(_of_kind(_value(of, rows), DateType()))
+        case Prefix(of, length):
+            text = _of_kind(_value(of, rows), StringType())
+            start = pc.utf8_slice_codeunits(text.data, 0, length)
+            return _Value(start, StringType(), text.nullable)
+
+
+def _kind_of(value: object) -> DataType:
+    """The type of a literal."""
+    match value:
+        case bool():
+            return BooleanType()
+        case int():
+            return IntegerType()
+        case Decimal():
+            _, digits, exponent = value.as_tuple()
+            scale = -int(exponent)
+            return DecimalType(max(len(digits), scale), scale)
+        case str():
+            return StringType()
+        case datetime.date():
+            return DateType()
+        case _:
+            raise Unlike
+
+
+def _sides(left: Formula, right: Formula, rows: Rows) -> tuple[_Value, _Value]:
+    """Raises Unlike for constants of two types, which Spark computes before it has settled these."""
+    sides = _value(left, rows), _value(right, rows)
+    are_constants = all(isinstance(side.data, pa.Scalar) for side in sides)
+    if are_constants and type(sides[0].kind) is not type(sides[1].kind):
+        raise Unlike
+    return sides
+
+
+def _of_kind(value: _Value, kind: DataType) -> _Value:
+    if value.kind != kind:
+        raise Unlike
+    return value
+
+
+def _wider(one: DataType, other: DataType) -> DataType:
+    """Of two kinds of whole numbers."""
+    return max(one, other, key=lambda kind: _DIGITS[type(kind)])
+
+
+def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
+    if isinstance(left.kind, IntegralType) and isinstance(right.kind, IntegralType):
+        kind = _wider(left.kind, right.kind)
+        made = _WHOLE[sign](left.cast(kind), right.cast(kind))
+        return _Value(made, kind, left.nullable or right.nullable)
+    (ours, our_scale), (theirs, their_scale) = left.digits, right.digits
+    if sign == "*":
+        precision, scale = ours + theirs + 1, our_scale + their_scale
+    else:
+        scale = max(our_scale, their_scale)
+        precision = max(ours - our_scale, theirs - their_scale) + scale + 1
+    if precision > _MOST_DIGITS:
+        raise Unlike
+    sides = left.cast(DecimalType(ours, our_scale)), right.cast(DecimalType(theirs, their_scale))
+    decimal = DecimalType(precision, scale)
+    found = _Value(_WHOLE[sign](*sides), decimal, left.may_be_null or right.may_be_null)
+    return replace(found, data=found.cast(decimal))
+
+
+def _common(values: Sequence[_Value]) -> DataType:
+    """The type in which Spark has several numbers; literals are as wide as their type."""
+    kinds = [value.kind for value in values]
+    if all(isinstance(kind, IntegralType) for kind in kinds):
+        found = kinds[0]
+        for kind in kinds[1:]:
+            found = _wider(found, kind)
+        return found
+    plain = [_Value(value.data, value.kind, value.nullable).digits for value in values]
+    return _decimal(plain)
+
+
+def _decimal(digits: Sequence[tuple[int, int]]) -> DataType:
+    """The decimal that holds all values of decimals with these digits."""
+    scale = max(scale for _, scale in digits)
+    precision = max(precision - scale for precision, scale in digits) + scale
+    if precision > _MOST_DIGITS:
+        raise Unlike
+    return DecimalType(precision, scale)
+
+
+def _compared(sign: str, left: _Value, right: _Value) -> _Value:
+    kinds = left.kind, right.kind
+    nullable = left.nullable or right.nullable
+    if all(isinstance(kind, IntegralType) for kind in kinds):
+        common: DataType = LongType()
+    elif all(isinstance(kind, IntegralType | DecimalType) for kind in kinds):
+        common = _decimal([left.digits, right.digits])
+        nullable = left.may_be_null or right.may_be_null
+    elif kinds[0] == kinds[1] and is_exact(kinds[0]):
+        common = kinds[0]
+    else:
+        raise Unlike
+    found = _COMPARED[sign](left.cast(common), right.cast(common))
+    return _Value(found, BooleanType(), nullable)
+
+
+def _in(value: _Value, listed: Sequence[_Value]) -> _Value:
+    every = [value, *listed]
+    if any(isinstance(one.kind, DecimalType) for one in every):
+        _common(every)  # by which all are compared: that it has digits enough
+    found = reduce(pc.or_kleene, (_compared("=", value, one).data for one in listed))
+    return _Value(found, BooleanType(), any(one.nullable for one in every))
+
+
+def _case(tree: Case, rows: Rows) -> _Value:
+    values = [_value(value, rows) for _, value in tree.branches]
+    if tree.default is not None:
+        values.append(_value(tree.default, rows))
+    kinds = [value.kind for value in values]
+    kind = kinds[0] if all(one == kinds[0] for one in kinds) else _common(values)
+    if not is_exact(kind):
+        raise Unlike
+    nullable = tree.default is None or any(value.nullable for value in values)
+    found: Any = pa.scalar(None, to_arrow_type(kind))
+    if tree.default is not None:
+        found = values.pop().cast(kind)
+    for (condition, _), value in zip(tree.branches[::-1], values[::-1], strict=True):
+        is_true = pc.fill_null(_of_kind(_value(condition, rows), BooleanType()).data, False)
+        found = pc.if_else(is_true, value.cast(kind), found)
+    return _Value(found, kind, nullable)
+
+
+def _year(date: _Value) -> _Value:
+    if isinstance(date.data, pa.Scalar):
+        raise Unlike
+    days = pc.min_max(date.data.cast(pa.int32()))
+    low, high = days["min"].as_py(), days["max"].as_py()
+    if low is not None and (low < _EARLIEST or high > _LATEST):
+        raise Unlike
+    return _Value(pc.year(date.data).cast(pa.int32()), IntegerType(), date.nullable)

@@ -1,0 +1,223 @@
+"""Expressions that are evaluated here: the values and the types that Spark gives them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import hypothesis
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from lockstep.sql.plans.expressions import from_text
+from lockstep.sql.plans.nodes import Expression, Output, Project, Scan
+from lockstep_engine.local.formulas import projected, sifted
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.told import fetched
+
+pytestmark = pytest.mark.spark
+
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "tiny": (pa.int8(), [1, -128, 127, None, 0, 2, 3, 24]),
+    "whole": (pa.int32(), [1, None, 2**31 - 1, -5, 0, 24, 7, 10]),
+    "large": (pa.int64(), [2**40, -1, None, 24, 0, 10, 2, -(2**62)]),
+    "price": (pa.decimal128(15, 2), [*map(Decimal, ("0.05", "24", "-1.5", "1", "0", "9e12"))]),
+    "rate": (pa.decimal128(9, 4), [*map(Decimal, ("0.05", "0.0499", "1", "-3", "24", "0"))]),
+    "wide": (pa.decimal128(38, 10), [*map(Decimal, ("0.05", "24", "1e27", "-1e27", "1"))]),
+    "text": (pa.string(), ["", "a", "ab", "aéb", "a\nb", "A", "%", None]),
+    "other": (pa.string(), ["b", "a", None, "aéb", "aé", "\U0001f600x", "_", "a%b"]),
+    "day": (pa.date32(), ["1998-09-02", "2024-02-29", None, "0001-01-01", "9999-12-31"]),
+    "later": (pa.date32(), ["1998-09-03", None, "2024-02-29", "1969-12-31", "1970-01-01"]),
+    "flag": (pa.bool_(), [True, False, None, True, None, False, True, False]),
+    "real": (pa.float64(), [0.05, -0.0, float("nan"), None, 1.0]),
+}
+"""By name. A column of which no value is null is not nullable."""
+
+
+def made_rows() -> Rows:
+    """Each value of a column beside many of the others."""
+    count, columns, fields = 240, {}, []
+    for place, (name, (kind, values)) in enumerate(COLUMNS.items()):
+        read = datetime.date.fromisoformat if pa.types.is_date(kind) else (lambda value: value)
+        every = [None if value is None else read(value) for value in values]
+        listed = [every[(n * (2 * place + 1) + n // 7) % len(every)] for n in range(count)]
+        columns[name] = pa.array(listed, kind)
+        fields.append(pa.field(name, kind, nullable=None in values))
+    fields += [pa.field(name, pa.int64(), nullable=False) for name in ("_weight", "_step")]
+    columns["_weight"] = pa.array([1] * count)
+    columns["_step"] = pa.array(range(count))
+    return Rows.of(pa.table(list(columns.values()), schema=pa.schema(fields)))
+
+
+ROWS = made_rows()
+SCAN = Scan("t", tuple(COLUMNS))
+
+
+def here(texts: Sequence[str]) -> Rows | None:
+    outputs = tuple(Output(f"c{n}", from_text(text)) for n, text in enumerate(texts))
+    return projected(ROWS, Project(SCAN, outputs))
+
+
+def check(spark: SparkSession, texts: Sequence[str]) -> None:
+    assert [text for text in texts if here([text]) is None] == []
+    found = here(texts)
+    assert found is not None
+    columns = (f"{text} AS c{n}" for n, text in enumerate(texts))
+    rows, schema = fetched(ROWS.along(spark).selectExpr(*columns, "_weight", "_step"))
+    for text, ours, theirs in zip(texts, found.schema, schema, strict=False):
+        assert ours == theirs, text
+    wanted, made = rows.sort_by("_step").to_pydict(), found.table.to_pydict()
+    for n, text in enumerate(texts):
+        assert made[f"c{n}"] == wanted[f"c{n}"], text
+
+
+def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
+    check(
+        spark,
+        [
+            "`price` * (1 - `rate`)",
+            "`price` * (1 - `rate`) * (1 + `rate`)",
+            "`price` - `rate` * `whole`",
+            "`rate` + .05",
+            "`rate` * -12.50",
+            "`large` * 0.5",
+            "`tiny` + 0 - 3 * 4",
+            "`large` * 2 - `whole` * 0",
+            "`tiny` + 1 - `large`",
+            "`tiny` = `large`",
+            "`whole` <> `price`",
+            "`tiny` < 24",
+            "`price` <= 24",
+            "`price` BETWEEN.06 - 0.01 AND.06 + 0.01",
+            "`wide` > 1.0",
+            "`wide` >= 5",
+            "`rate` IN (0.05, 1, -3.0)",
+            "`whole` NOT IN (1, 24)",
+            "`text` = 'ab'",
+            "`text` <> `other`",
+            "`text` < `other`",
+            "`text` IN ('a', 'A')",
+            "`text` LIKE 'a%b'",
+            "`text` LIKE 'a_b'",
+            "`other` LIKE '__'",
+            "`text` NOT LIKE '%'",
+            "`other` LIKE 'a%%b'",
+            "`other` LIKE 'b'",
+            "substring(`text`, 1, 2)",
+            "substring(`other`, 1, 1) IN ('a', 'b')",
+            "substring(`text`, 1, 0)",
+            "`day` <= date '1998-12-01' - INTERVAL '90' day",
+            "`day` < `later`",
+            "year(`day`)",
+            "`day` IS NULL",
+            "`real` IS NOT NULL",
+            "`price` IS NULL",
+            "`flag`",
+            "NOT `flag` OR `text` = 'a'",
+            "`flag` AND `whole` > 0",
+            "`flag` = TRUE",
+            "(`flag` OR `day` IS NULL) AND NOT (`tiny` > 1)",
+            "CASE WHEN `text` IS NULL THEN 1 END",
+            "CASE WHEN `flag` THEN `price` * (1 - `rate`) ELSE 0 END",
+            "CASE WHEN `flag` THEN 1 WHEN `whole` > 1 THEN 2 ELSE 0 END",
+            "CASE WHEN `flag` THEN `tiny` ELSE `whole` END",
+            "CASE WHEN `flag` THEN 'yes' ELSE `text` END",
+            "CASE WHEN `flag` THEN `day` END",
+            "1.0 - 0.25",
+            "1 + 2",
+            "'x'",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`wide` * `price`",
+        "`wide` + `price`",
+        "`whole` + 2147483 * 1000",
+        "`large` * `large`",
+        "`real` > 1",
+        "`real` = `real`",
+        "`text` = 1",
+        "`day` = '1998-09-02'",
+        "`flag` = 1",
+        "`text` AND `flag`",
+        "`whole` LIKE '1%'",
+        "year(`text`)",
+        "substring(`whole`, 1, 1)",
+        "CASE WHEN `flag` THEN `real` END",
+        "CASE WHEN `flag` THEN `text` ELSE 1 END",
+        "CASE WHEN `whole` THEN 1 END",
+        "`day` + 1",
+        "`price` > 1e0",
+        "1 - 0.25",
+    ],
+)
+def test_what_has_other_rules_is_left_to_spark(text: str) -> None:
+    assert here([text]) is None
+
+
+NUMBERS = st.recursive(
+    st.sampled_from(["`tiny`", "`whole`", "`price`", "`rate`", "0", "7", "-1", "0.5", "12.25"]),
+    lambda inner: st.builds(
+        lambda left, sign, right: f"({left} {sign} {right})", inner, st.sampled_from("+-*"), inner
+    ),
+    max_leaves=3,
+)
+SIGNS = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+TRUTHS = st.recursive(
+    st.one_of(
+        st.builds(lambda a, sign, b: f"({a} {sign} {b})", NUMBERS, SIGNS, NUMBERS),
+        st.builds(
+            lambda a, sign, b: f"({a} {sign} {b})",
+            st.sampled_from(["`text`", "`other`", "'a'"]),
+            SIGNS,
+            st.sampled_from(["`text`", "`other`", "'aé'"]),
+        ),
+        st.sampled_from(["`flag`", "(`day` IS NULL)", "(`other` LIKE '%b')", "(`day` < `later`)"]),
+    ),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda a, sign, b: f"({a} {sign} {b})", inner, st.sampled_from(["AND", "OR"]), inner
+        ),
+        st.builds(lambda a: f"(NOT {a})", inner),
+    ),
+    max_leaves=4,
+)
+TEXTS = st.one_of(
+    NUMBERS,
+    TRUTHS,
+    st.builds(lambda a, b, c: f"CASE WHEN {a} THEN {b} ELSE {c} END", TRUTHS, NUMBERS, NUMBERS),
+)
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(st.lists(TEXTS, min_size=8, max_size=16))
+def test_any_of_them_is_as_in_spark_or_left_to_it(spark: SparkSession, texts: list[str]) -> None:
+    evaluated = [text for text in texts if here([text]) is not None]
+    hypothesis.target(float(len(evaluated)))
+    if evaluated:
+        check(spark, evaluated)
+
+
+def test_rows_are_sifted_by_what_stands_before_the_first_that_is_not_simple() -> None:
+    conditions = [from_text(text) for text in ("`whole` > 1", "`flag`", "`real` > 0", "`tiny` = 1")]
+    rows, left = sifted(ROWS, conditions)
+    assert [one.text for one in left] == ["`real` > 0", "`tiny` = 1"]
+    kept = [
+        step
+        for step, whole, flag in zip(
+            *(ROWS.table[name].to_pylist() for name in ("_step", "whole", "flag")), strict=True
+        )
+        if whole is not None and whole > 1 and flag
+    ]
+    assert rows.table["_step"].to_pylist() == kept != []
+    none: Sequence[Expression] = ()
+    assert sifted(ROWS, [from_text("1 = 2")])[1] == none
+    assert len(sifted(ROWS, [from_text("1 = 2")])[0]) == 0
+    assert len(sifted(ROWS, [from_text("1 = 1")])[0]) == len(ROWS)

@@ -1,0 +1,115 @@
+"""Expressions as trees: what is simple, and what is left to Spark."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import pytest
+
+from lockstep.sql.plans.expressions import from_text
+from lockstep.sql.plans.formulas import (
+    Arithmetic,
+    Case,
+    Column,
+    Comparison,
+    Constant,
+    Formula,
+    In,
+    IsNull,
+    Like,
+    Logic,
+    Negation,
+    Prefix,
+    Year,
+    formula,
+)
+
+A, B = Column("a"), Column("b")
+
+
+def day(year: int, month: int, number: int) -> Constant:
+    return Constant(datetime.date(year, month, number))
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("`a`", A),
+        ("((`a`)) > -1", Comparison(">", A, Constant(-1))),
+        ("`a` == .05", Comparison("=", A, Constant(Decimal("0.05")))),
+        ('`a` != "it\'s"', Comparison("<>", A, Constant("it's"))),
+        ("`a ``b` < TRUE", Comparison("<", Column("a `b"), Constant(True))),
+        (
+            "1 - `a` * `b`",
+            Arithmetic("-", Constant(1), Arithmetic("*", A, B)),
+        ),
+        (
+            "`a` BETWEEN 1 + 2 AND 3",
+            Logic(
+                "AND",
+                Comparison(">=", A, Arithmetic("+", Constant(1), Constant(2))),
+                Comparison("<=", A, Constant(3)),
+            ),
+        ),
+        ("`a` NOT IN (1, 2)", Negation(In(A, (Constant(1), Constant(2))))),
+        ("`a` IS NOT NULL OR NOT `b`", Logic("OR", Negation(IsNull(A)), Negation(B))),
+        ("`a` NOT LIKE '%x_'", Negation(Like(A, "%x_"))),
+        (
+            "CASE WHEN `a` THEN 1 WHEN `b` THEN 2 END",
+            Case(((A, Constant(1)), (B, Constant(2))), None),
+        ),
+        ("CASE WHEN `a` THEN `b` ELSE 0 END", Case(((A, B),), Constant(0))),
+        ("year(`a`)", Year(A)),
+        ("substring(`a`, 1, 2)", Prefix(A, 2)),
+        ("date '1998-12-01' - INTERVAL '90' day", day(1998, 9, 2)),
+        ("DATE '2024-02-29' + INTERVAL '1' YEAR", day(2025, 2, 28)),
+        ("date '2026-01-31' + INTERVAL 1 MONTH", day(2026, 2, 28)),
+        ("date '2026-01-31' - INTERVAL 2 MONTHS", day(2025, 11, 30)),
+    ],
+)
+def test_simple_expressions_are_trees(text: str, tree: Formula) -> None:
+    assert formula(from_text(text)) == tree
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`a` = 1e3",
+        "`a` = 1L",
+        "`a` = 1.5BD",
+        "`a` = 12345678901",
+        "`a` = NULL",
+        "`a` <=> 1",
+        "`a`.x = 1",
+        "`a`[0] = 1",
+        "`a` / 2 > 1",
+        "`a` IS TRUE",
+        "`a` = 'a' 'b'",
+        r"`a` = 'a\n'",
+        r"`a` LIKE 'a\\%'",
+        "`a` LIKE 'x!_' ESCAPE '!'",
+        "`a` LIKE ANY ('x', 'y')",
+        "`a` LIKE `b`",
+        "`a` ILIKE 'x'",
+        "CASE `a` WHEN 1 THEN 2 END",
+        "CAST(`a` AS date) = `b`",
+        "CAST('2026-01-01' AS DATE) = `b`",
+        "date '2026-13-01'",
+        "date '2026-1-1'",
+        "date '9999-12-31' + INTERVAL 1 DAY",
+        "`a` + INTERVAL 1 DAY",
+        "date '2026-01-01' + INTERVAL 1 HOUR",
+        "year(`a`, `b`)",
+        "month(`a`)",
+        "substring(`a`, 2, 2)",
+        "substring(`a`, 1)",
+        "substring(`a`, 1, `b`)",
+        "-`a`",
+        "`a` = TIMESTAMP '2026-01-01 00:00:00'",
+        "`a` > ALL (1, 2)",
+        "`a` || `b`",
+    ],
+)
+def test_all_else_is_left_to_spark(text: str) -> None:
+    assert formula(from_text(text)) is None
