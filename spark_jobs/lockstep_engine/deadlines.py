@@ -28,8 +28,12 @@ CALL_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """Gives each call so many seconds, and each stream."""
+class Deadlines(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+):
+    """Gives each call so many seconds, and each stream of answers."""
 
     call_seconds: float = CALL_SECONDS
     stream_seconds: float = STREAM_SECONDS
@@ -43,6 +47,12 @@ class Deadlines(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientIntercep
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
         return continuation(_Details.within(client_call_details, self.stream_seconds), request)
+
+    def intercept_stream_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        details = _Details.within(client_call_details, self.call_seconds)
+        return continuation(details, request_iterator)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import sys
+from collections.abc import Generator, MutableMapping
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from lockstep_engine.failures import is_lost
 __all__ = [
     "counted_in_passing",
     "fetched",
+    "fetched_within",
     "few_rows",
     "is_of_connect",
     "is_well_formed",
@@ -52,26 +55,57 @@ def few_rows(frame: DataFrame, most: int) -> pa.Table | None:
 
 
 def fetched(frame: DataFrame) -> tuple[pa.Table, StructType]:
-    """All rows, and their types. A Connect client's `toArrow` first asks for these, for which the server
-    analyzes the whole plan once more; the answer with the rows says them, too.
+    """All rows, and their types."""
+    found = fetched_within(frame, sys.maxsize)
+    assert found is not None, "no memory holds so many bytes"
+    return found
+
+
+def fetched_within(frame: DataFrame, most_bytes: int) -> tuple[pa.Table, StructType] | None:
+    """The same; None as soon as more bytes have come.
+
+    A Connect client's `toArrow` first asks for the types, for which the server analyzes the whole plan
+    once more; the answer with the rows says them, too.
 
     Of each session the server keeps the last sixteen plans that have a number, analyzed, with all rows
     that came along in them: this one has none, as nobody asks for it again.
     """
     if not is_of_connect(frame):
-        return frame.toArrow(), frame.schema
+        rows = frame.toArrow()
+        return None if rows.nbytes > most_bytes else (rows, frame.schema)
     plan: Any = frame
     client = plan.sparkSession.client
     query = plan._plan.to_proto(client)
     query.root.common.ClearField("plan_id")
+
+    def ask() -> tuple[pa.Table, StructType] | None:
+        return _within(client.to_table_as_iterator(query, plan._plan.observations), most_bytes)
+
     try:
-        rows, schema, _ = client.to_table(query, plan._plan.observations)
+        return ask()
     except PySparkException as error:
         if not is_lost(error):
             raise
         # Reading changes nothing: it can as well be done again.
-        rows, schema, _ = client.to_table(query, plan._plan.observations)
+        return ask()
+
+
+def _within(
+    answers: Generator[StructType | pa.Table, None, None], most_bytes: int
+) -> tuple[pa.Table, StructType] | None:
+    """What a client is answered: the types, and rows as they come."""
+    schema, parts, size = StructType(), [], 0
+    with closing(answers):
+        for one in answers:
+            if isinstance(one, StructType):
+                schema = one
+                continue
+            parts.append(one)
+            size += one.nbytes
+            if size > most_bytes:
+                return None
     shape = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
+    rows = pa.concat_tables(parts) if parts else shape.empty_table()
     return rows.cast(shape), schema
 
 

@@ -43,7 +43,13 @@ print(*sorted(set(sys.modules) - before))
 """What three tasks do, and last the modules that they imported."""
 CLIENTS = {"google", "grpc", "kafka", "lockstep", "lockstep_engine", "numpy", "pandas", "pyarrow"}
 CLIENTS |= {"confluent_kafka", "pyiceberg", "pyspark", "sqlalchemy", "sqlglot"}
-SMALL = {"grpc._channel", "pyarrow.acero", "pyiceberg.avro.decoder_fast", "pyiceberg.catalog.sql"}
+SMALL = {
+    "grpc._channel",
+    "grpc._interceptor",
+    "pyarrow.acero",
+    "pyiceberg.avro.decoder_fast",
+    "pyiceberg.catalog.sql",
+}
 SMALL |= {"pyspark.sql.connect.conf", "pyspark.sql.connect.window"}
 """What these load when they are used; the kind of catalog is the installation's."""
 

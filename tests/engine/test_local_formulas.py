@@ -85,6 +85,9 @@ def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
             "`rate` + .05",
             "`rate` * -12.50",
             "`large` * 0.5",
+            "`price` * -1",
+            "- 1.25 * `rate` - 1",
+            "`whole` = `tiny` IS NULL",
             "`tiny` + 0 - 3 * 4",
             "`large` * 2 - `whole` * 0",
             "`tiny` + 1 - `large`",
@@ -203,6 +206,14 @@ def test_any_of_them_is_as_in_spark_or_left_to_it(spark: SparkSession, texts: li
     hypothesis.target(float(len(evaluated)))
     if evaluated:
         check(spark, evaluated)
+
+
+def test_no_pattern_is_for_texts_that_are_not_utf_8() -> None:
+    made = pa.array([b"\xff", b"a\xffb"]).cast(pa.string(), safe=False)
+    rows = Rows.of(pa.table({"text": made, "_weight": [1, 1], "_step": [0, 0]}))
+    condition = from_text("`text` LIKE 'a_b'")
+    assert sifted(rows, [condition]) == (rows, [condition])
+    assert len(sifted(rows, [from_text("`text` = 'a'")])[0]) == 0
 
 
 def test_rows_are_sifted_by_what_stands_before_the_first_that_is_not_simple() -> None:

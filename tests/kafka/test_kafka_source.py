@@ -333,7 +333,7 @@ def test_records_that_are_too_much_for_a_driver_stay_with_spark(
 ) -> None:
     """The words are those of Spark 4.1.3, asked for 1.2 GB."""
 
-    def refused(_: object) -> None:
+    def refused(*_: object) -> None:
         raise SparkException(
             "Job aborted due to stage failure: Total size of serialized results of 19 tasks "
             "(1074.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
@@ -341,7 +341,7 @@ def test_records_that_are_too_much_for_a_driver_stay_with_spark(
 
     topic = new_topic(broker.bootstrap)
     send(broker.bootstrap, topic, [b'{"n": 1}', b'{"n": "x"}'])
-    monkeypatch.setattr(local_rows, "fetched", refused)
+    monkeypatch.setattr(local_rows, "fetched_within", refused)
     table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
     steps = interval(topic, [{0: 0}, {0: 2}])
     found = read_kafka(spark, table, ("n",), steps, context(spark), is_wanted_here=True)

@@ -26,6 +26,7 @@ from lockstep.sql.plans.formulas import (
 )
 
 A, B = Column("a"), Column("b")
+LONG = Decimal("-12345678901234567890.123456789")
 
 
 def day(year: int, month: int, number: int) -> Constant:
@@ -37,6 +38,8 @@ def day(year: int, month: int, number: int) -> Constant:
     [
         ("`a`", A),
         ("((`a`)) > -1", Comparison(">", A, Constant(-1))),
+        ("`a` > -12345678901234567890.123456789", Comparison(">", A, Constant(LONG))),
+        ("(`a` = 1) = `b`", Comparison("=", Comparison("=", A, Constant(1)), B)),
         ("`a` == .05", Comparison("=", A, Constant(Decimal("0.05")))),
         ('`a` != "it\'s"', Comparison("<>", A, Constant("it's"))),
         ("`a ``b` < TRUE", Comparison("<", Column("a `b"), Constant(True))),
@@ -54,6 +57,7 @@ def day(year: int, month: int, number: int) -> Constant:
         ),
         ("`a` NOT IN (1, 2)", Negation(In(A, (Constant(1), Constant(2))))),
         ("`a` IS NOT NULL OR NOT `b`", Logic("OR", Negation(IsNull(A)), Negation(B))),
+        ("`a` = `b` IS NULL", IsNull(Comparison("=", A, B))),
         ("`a` NOT LIKE '%x_'", Negation(Like(A, "%x_"))),
         (
             "CASE WHEN `a` THEN 1 WHEN `b` THEN 2 END",
@@ -109,6 +113,26 @@ def test_simple_expressions_are_trees(text: str, tree: Formula) -> None:
         "`a` = TIMESTAMP '2026-01-01 00:00:00'",
         "`a` > ALL (1, 2)",
         "`a` || `b`",
+        "`a` = `b` < `c`",
+        "`a` < `b` IN (1, 2)",
+        "`a` = `b` BETWEEN 1 AND 2",
+        "`a` BETWEEN 1 AND 2 = `b`",
+        "`a` = `b` LIKE 'x'",
+        "`a` = NOT `b`",
+        "`a` * -(1)",
+        "`a` * - -1",
+        "`a` * +1",
+        "+`a` = 'a'",
+        "CASE WHEN TRUE THEN 1 END",
+        "1 BETWEEN `a` AND 5",
+        "`a` LIKE '\U0001f600%x'",
+        "date '2026-01-01' * INTERVAL 1 DAY",
+        "date '2026-01-01' + INTERVAL 3 D",
+        "date '2026-01-01' + INTERVAL '-3' MONTH",
+        "substring(`a`, TRUE, 1)",
+        "substring(`a`, 1.0, 2)",
+        "`a` IS UNKNOWN",
+        " OR ".join(["`a` = 1"] * 900),
     ],
 )
 def test_all_else_is_left_to_spark(text: str) -> None:

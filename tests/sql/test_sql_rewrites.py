@@ -13,7 +13,14 @@ from sql_builders import bag, check_golden, outline, plan_sql, raw_plan
 
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans import join_rewrites, rewrites
-from lockstep.sql.plans.expressions import conjuncts, equality, rejects_nulls, substitute
+from lockstep.sql.plans.expressions import (
+    comparison,
+    conjuncts,
+    equality,
+    ordered,
+    rejects_nulls,
+    substitute,
+)
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -233,6 +240,16 @@ def test_equality_knows_null_safe_equality() -> None:
     assert equality(Expression("`a` <=> `b`")) == (*sides, True)
     assert equality(Expression("((`a` = `b`))")) == (*sides, False)
     assert equality(Expression("`a` < `b`")) is None
+
+
+def test_of_comparisons_in_a_row_nothing_is_said() -> None:
+    """Spark reads (a = b) < c, and a tree that says a = (b < c) would be another condition."""
+    assert equality(Expression("`a` = `b` < `c`")) is None
+    assert equality(Expression("(`a` = (`b` < `c`))")) is not None
+    assert comparison(Expression("`a` < `b` IN (TRUE, FALSE)")) is None
+    assert comparison(Expression("`a` < `b`")) is not None
+    assert ordered(Expression("`a` BETWEEN 1 AND `b` = `c`")) == ()
+    assert len(ordered(Expression("`a` BETWEEN 1 AND `b`"))) == 2
 
 
 @pytest.mark.parametrize(

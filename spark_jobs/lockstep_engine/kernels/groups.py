@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Positions", "positions_of", "ranks", "starts"]
+__all__ = ["Integers", "Positions", "places_in", "positions_of", "ranks", "starts"]
 
 Integers = NDArray[np.int64]
 
@@ -26,6 +26,13 @@ def ranks(groups: Integers) -> Integers:
     places = np.arange(len(groups))
     found: Integers = places - np.maximum.accumulate(np.where(starts(groups), places, 0))
     return found
+
+
+def places_in(known: Integers, wanted: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where each wanted number stands among the known ones, which are sorted and at least one, and
+    whether it does."""
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return places, known[places] == wanted
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,21 @@ from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.extremes import running_extremes
-from lockstep_engine.kernels.groups import Integers, ranks
+from lockstep_engine.kernels.groups import Integers, places_in, ranks
 from lockstep_engine.local.accumulators import lifted, merged, running, value
 from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
-from lockstep_engine.local.exact_sums import Bins, binned, exact_sums
+from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
 from lockstep_engine.operators import accumulators as sql
-from lockstep_engine.operators.aggregate import accumulator_table, extremes_of, value_traces
+from lockstep_engine.operators.aggregate import (
+    accumulator_table,
+    exact_sums_of,
+    extremes_of,
+    value_traces,
+)
 from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE, ExactSum
 from lockstep_engine.operators.extremes import Extremes
 from lockstep_engine.told import fetched
@@ -82,7 +87,8 @@ def aggregated(
     table = accumulator_table(operator)
     bins = {
         one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
-        for one in exact_sums(node, types)
+        for one in exact_sums_of(node, types)
+        if isinstance(one, ExactSum)
     }
     added = _appended(merged(increments, _GROUP, accumulators), groups, accumulators)
     appends = {table: _with_bins(added, bins, groups)}
@@ -237,9 +243,7 @@ def _with_extremes(
     numbers = np.where(by_value < 0, -1, of * (by_value.max(initial=0) + 1) + by_value)
     found = running_extremes(of, numbers, steps, weights)
     known = groups.at(of[found.at], steps[found.at])
-    wanted = totals[_AT].to_numpy()
-    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    is_known = known[places] == wanted
+    places, is_known = places_in(known, totals[_AT].to_numpy())
     for column, rows in ((one.least, found.least), (one.greatest, found.greatest)):
         if column is not None:
             at = rows[places]

@@ -3,15 +3,12 @@ trace, and what they come to after each step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from lockstep.sql.plans.nodes import Aggregate
 from lockstep_engine.kernels.exact_sums import (
     DIGIT_BITS,
     MINUS_INFINITY,
@@ -21,27 +18,15 @@ from lockstep_engine.kernels.exact_sums import (
     Doubles,
     running_sums,
 )
-from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.kernels.groups import Integers, places_in
 from lockstep_engine.local.values import Unlike, summed
-from lockstep_engine.operators.accumulators import places_of
-from lockstep_engine.operators.accumulators import summed as arguments_summed
-from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE, ExactSum
+from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE
 
-__all__ = ["Bins", "binned", "exact_sums"]
+__all__ = ["Bins", "binned"]
 
 _BY = "_by"
 _SPAN = 2048
 """More than there are bins, half of them below 0: a group's number times it, and a bin, say both."""
-
-
-def exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum]:
-    """The arguments of sum and avg that are floating point."""
-    wanted = arguments_summed(node)
-    return [
-        ExactSum(argument, place)
-        for argument, place in places_of(node.aggregates).items()
-        if argument in wanted and isinstance(types[argument], DoubleType | FloatType)
-    ]
 
 
 @dataclass(frozen=True)
@@ -75,9 +60,8 @@ class Bins:
         at, sums = running_sums(self.groups, self.bins, self.steps, self.parts)
         span = int(max(steps.max(initial=0), self.steps.max(initial=0))) + 2
         known = self.groups[at] * span + self.steps[at] + 1
-        wanted = groups * span + steps + 1
-        places = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-        return np.where(known[places] == wanted, sums[places], 0.0)
+        places, is_known = places_in(known, groups * span + steps + 1)
+        return np.where(is_known, sums[places], 0.0)
 
 
 def binned(values: pa.ChunkedArray, groups: Integers, weights: Integers, steps: Integers) -> Bins:

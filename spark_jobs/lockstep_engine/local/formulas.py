@@ -159,7 +159,7 @@ def _evaluated(expression: Expression, rows: Rows) -> _Value | None:
         return None
     try:
         return _value(tree, rows)
-    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError, RecursionError):
         return None
 
 
@@ -185,6 +185,7 @@ def _value(tree: Formula, rows: Rows) -> _Value:
             return _Value(pc.is_null(_value(of, rows).data), BooleanType(), False)
         case Like(of, pattern):
             text = _of_kind(_value(of, rows), StringType())
+            text.data.validate(full=True)  # of what is not UTF-8 there is no pattern
             return _Value(pc.match_like(text.data, pattern), BooleanType(), text.nullable)
         case Logic(sign, left, right):
             sides = [_of_kind(_value(side, rows), BooleanType()) for side in (left, right)]

@@ -15,9 +15,12 @@ from lockstep_engine.computed import given
 from lockstep_engine.deltas import STEP
 from lockstep_engine.failures import SPARK_ERRORS, is_of_size
 from lockstep_engine.local.values import normalized
-from lockstep_engine.told import fetched, is_well_formed
+from lockstep_engine.told import fetched_within, is_well_formed
 
-__all__ = ["Rows", "as_frame", "fetched_rows"]
+__all__ = ["MOST_BYTES", "Rows", "as_frame", "fetched_rows"]
+
+MOST_BYTES = 256 << 20
+"""Of rows that are few: a worker of Airflow may have several intervals, of several sources each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +110,12 @@ def as_frame(spark: SparkSession, rows: DataFrame | Rows) -> DataFrame:
 
 
 def fetched_rows(frame: DataFrame) -> Rows | None:
-    """The rows of a frame; None where they are more than a driver hands out, or a text is not UTF-8."""
+    """The rows of a frame; None where they are more than a driver hands out, or this process should
+    hold, or a text is not UTF-8."""
     try:
-        rows = Rows(*fetched(frame))
+        found = fetched_within(frame, MOST_BYTES)
     except SPARK_ERRORS as error:
         if not is_of_size(error):
             raise
         return None
-    return rows if is_well_formed(rows.table) else None
+    return Rows(*found) if found is not None and is_well_formed(found[0]) else None

@@ -51,7 +51,7 @@ from lockstep_engine.operators.exact_sums import (
 from lockstep_engine.operators.extremes import Extremes, extremes_per_step, values_append
 from lockstep_engine.operators.row_changes import row_changes
 
-__all__ = ["accumulator_table", "aggregate", "extremes_of", "value_traces"]
+__all__ = ["accumulator_table", "aggregate", "exact_sums_of", "extremes_of", "value_traces"]
 
 
 def aggregate(
@@ -76,7 +76,7 @@ def aggregate(
     table = accumulator_table(operator)
     trace = state.traces.get(table)
     appends = {table: _merged(lifted, node.keys, accumulators)}
-    sums = _exact_sums(node, types)
+    sums = exact_sums_of(node, types)
     parts = [lifted, *_seeds(node, accumulators, trace, bool(sums), lifted, context)]
     levels: list[str] = []
     key_fields = [StructField(key, types[key]) for key in node.keys if key in types]
@@ -120,7 +120,7 @@ def _types(
     return types_of(node, (*node.keys, *arguments), delta, context)
 
 
-def _exact_sums(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum | Comoment]:
+def exact_sums_of(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum | Comoment]:
     """The floating point arguments of sum and avg, and what deviations are multiplied of."""
     found: list[ExactSum | Comoment] = []
     added, deviating = summed(node), summed(node, AggregateFunction.COMOMENT)

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.reading.clocks import bounds_of, clock_text, has_months
-from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
+from lockstep.sql.reading.comparisons import MIRRORED, SIGNS, is_chained
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import without_parentheses
 
@@ -130,7 +130,7 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
 def equality(expression: Expression) -> tuple[Expression, Expression, bool] | None:
     """The two sides of `a = b` or `a <=> b`, and whether null equals null; None for anything else."""
     source, node = parsed(expression)
-    if type(node) not in (exp.EQ, exp.NullSafeEQ):
+    if type(node) not in (exp.EQ, exp.NullSafeEQ) or is_chained(node.this, node.expression):
         return None
     left, right = (
         _part(source, without_parentheses(side)) for side in (node.this, node.expression)
@@ -143,7 +143,7 @@ def comparison(expression: Expression) -> tuple[Expression, str, Expression] | N
     """The sides and the sign of `a < b`, `a <= b`, `a > b`, `a >= b`; None for anything else."""
     source, node = parsed(expression)
     sign = SIGNS.get(type(node))
-    if sign is None:
+    if sign is None or is_chained(node.this, node.expression):
         return None
     left, right = (
         _part(source, without_parentheses(side)) for side in (node.this, node.expression)
@@ -156,10 +156,10 @@ def ordered(condition: Expression) -> tuple[tuple[Expression, Expression], ...]:
     than the second."""
     source, node = parsed(condition)
     if isinstance(node, exp.Between):
-        value, low, high = (
-            _part(source, without_parentheses(part))
-            for part in (node.this, node.args["low"], node.args["high"])
-        )
+        parts = (node.this, node.args["low"], node.args["high"])
+        if is_chained(*parts):
+            return ()
+        value, low, high = (_part(source, without_parentheses(part)) for part in parts)
         return (low, value), (value, high)
     found = comparison(condition)
     if found is None:
@@ -215,7 +215,7 @@ def upper_bound(condition: Expression, whole: Expression) -> int | None:
     source, node = parsed(condition)
     equated = equality(condition)
     found = (equated[0], "=", equated[1]) if equated else comparison(condition)
-    if isinstance(node, exp.Between):
+    if isinstance(node, exp.Between) and not is_chained(node.this, node.args["high"]):
         found = _part(source, node.this), "<=", _part(source, node.args["high"])
     if found is None:
         return None

@@ -9,18 +9,21 @@ from __future__ import annotations
 import calendar
 import datetime
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
 
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.expressions import parsed
 from lockstep.sql.plans.terms import Expression
+from lockstep.sql.reading.comparisons import is_chained
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
 __all__ = [
@@ -158,13 +161,38 @@ class _Other(Exception):
 @lru_cache(maxsize=4096)
 def formula(expression: Expression) -> Formula | None:
     """The expression as a tree; None where it is of another kind."""
-    if "\\" in expression.text:
-        return None  # how Spark reads it in a text or a pattern depends on its settings
+    if "\\" in expression.text or not _has_plain_words(expression.text):
+        return None  # how Spark reads the first in a text or a pattern depends on its settings
     try:
-        _, node = parsed(expression)
-        return _made(node)
-    except (_Other, ProjectError):
+        source, node = parsed(expression)
+        return None if _has_unary_plus(source.tokens) else _made(node)
+    except (_Other, ProjectError, RecursionError):
         return None
+
+
+def _has_plain_words(text: str) -> bool:
+    """Whether intervals and tests for null are written in the one way that is understood here."""
+    return all(
+        len(re.findall(word, text, _WORDS)) == len(re.findall(whole, text, _WORDS))
+        for word, whole in (
+            (r"\binterval\b", r"\binterval\s+('[0-9]{1,4}'|[0-9]{1,4})\s+(day|month|year)s?\b"),
+            (r"\bis\b", r"\bis\s+(not\s+)?null\b"),
+        )
+    )
+
+
+def _has_unary_plus(tokens: Sequence[Token]) -> bool:
+    """Whether a plus is a sign, which the tree does not say: Spark makes numbers of what follows it."""
+    types = [None, *(token.token_type for token in tokens)]
+    pairs = pairwise(types)
+    return any(one is TokenType.PLUS and before not in _ENDS for before, one in pairs)
+
+
+def _operand(node: Any) -> Formula:
+    """What is compared."""
+    if is_chained(node):
+        raise _Other
+    return _made(node)
 
 
 def _made(node: Any) -> Formula:
@@ -189,13 +217,13 @@ def _column(node: Any) -> Formula:
     return Column(name.name)
 
 
-def _literal(node: Any) -> Formula:
+def _literal(node: Any) -> Constant:
     text, is_string = _parts(node, "this", "is_string")
     if is_string:
         return Constant(str(text))
-    if re.fullmatch(r"\d{1,9}", text):
+    if re.fullmatch(r"[0-9]{1,9}", text):
         return Constant(int(text))
-    if re.fullmatch(r"\d*\.\d+", text) and len(text) <= _DIGITS:
+    if re.fullmatch(r"[0-9]*\.[0-9]+", text) and len(text) <= _DIGITS:
         return Constant(Decimal(text))
     raise _Other
 
@@ -211,7 +239,7 @@ def _date(node: Any) -> Formula:
     is_date = isinstance(kind, exp.DataType) and kind.is_type(exp.DataType.Type.DATE)
     if not is_date or not isinstance(text, exp.Literal) or not text.is_string:
         raise _Other
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text.name):
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text.name):
         raise _Other
     try:
         return Constant(datetime.date.fromisoformat(text.name))
@@ -222,7 +250,7 @@ def _date(node: Any) -> Formula:
 def _arithmetic(node: Any) -> Formula:
     left, right = _parts(node, "this", "expression")
     sign = _SIGNS[type(node)]
-    if isinstance(without_parentheses(right), exp.Interval):
+    if isinstance(without_parentheses(right), exp.Interval) and sign != "*":
         return _moved(_made(left), sign, without_parentheses(right))
     return Arithmetic(sign, _made(left), _made(right))
 
@@ -233,8 +261,6 @@ def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
     name = str(unit).upper().rstrip("S")
     is_date = isinstance(moved, Constant) and isinstance(moved.value, datetime.date)
     if not is_date or not isinstance(number, exp.Literal) or name not in _MONTHS:
-        raise _Other
-    if not re.fullmatch(r"\d{1,4}", number.name):
         raise _Other
     count = int(number.name) * (1 if sign == "+" else -1)
     assert isinstance(moved, Constant), "asked for before"
@@ -255,20 +281,25 @@ def _months_later(date: datetime.date, months: int) -> datetime.date:
 
 
 def _negative(node: Any) -> Formula:
-    value = _made(*_parts(node, "this"))
-    if not isinstance(value, Constant) or type(value.value) not in (int, Decimal):
+    """A number that is less than 0; of anything else the negative has a type of its own."""
+    [literal] = _parts(node, "this")
+    value = _literal(literal).value if isinstance(literal, exp.Literal) else None
+    if isinstance(value, Decimal):
+        return Constant(value.copy_negate())
+    if not isinstance(value, int):
         raise _Other
-    assert isinstance(value.value, int | Decimal), "asked for before"
-    return Constant(-value.value)
+    return Constant(-value)
 
 
 def _comparison(node: Any) -> Formula:
     left, right = _parts(node, "this", "expression")
-    return Comparison(_SIGNS[type(node)], _made(left), _made(right))
+    return Comparison(_SIGNS[type(node)], _operand(left), _operand(right))
 
 
 def _between(node: Any) -> Formula:
-    value, low, high = map(_made, _parts(node, "this", "low", "high"))
+    value, low, high = map(_operand, _parts(node, "this", "low", "high"))
+    if isinstance(value, Constant):
+        raise _Other  # it has another type than where it is compared with each
     return Logic("AND", Comparison(">=", value, low), Comparison("<=", value, high))
 
 
@@ -276,21 +307,23 @@ def _in(node: Any) -> Formula:
     value, listed = _parts(node, "this", "expressions")
     if not listed:
         raise _Other
-    return In(_made(value), tuple(map(_made, listed)))
+    return In(_operand(value), tuple(map(_operand, listed)))
 
 
 def _is(node: Any) -> Formula:
     value, what = _parts(node, "this", "expression")
     if not isinstance(what, exp.Null):
         raise _Other
-    return IsNull(_made(value))
+    return IsNull(_operand(value))
 
 
 def _like(node: Any) -> Formula:
     text, pattern, is_negated = _parts(node, "this", "expression", "negate")
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         raise _Other
-    found = Like(_made(text), pattern.name)
+    if any(ord(character) > _WIDEST for character in pattern.name):
+        raise _Other  # they count twice for Spark, where it compares lengths
+    found = Like(_operand(text), pattern.name)
     return Negation(found) if is_negated else found
 
 
@@ -307,8 +340,10 @@ def _case(node: Any) -> Formula:
     branches, default = _parts(node, "ifs", "default")
     made = []
     for one in branches:
-        condition, value = _parts(one, "this", "true")
-        made.append((_made(condition), _made(value)))
+        condition, value = map(_made, _parts(one, "this", "true"))
+        if isinstance(condition, Constant):
+            raise _Other  # Spark looks at no branch behind it
+        made.append((condition, value))
     return Case(tuple(made), None if default is None else _made(default))
 
 
@@ -320,13 +355,25 @@ def _call(node: Any) -> Formula:
 
 def _prefix(node: Any) -> Formula:
     text, start, length = _parts(node, "this", "start", "length")
-    if length is None or _made(start) != Constant(1):
+    first, size = (isinstance(one, exp.Literal) and _literal(one).value for one in (start, length))
+    if type(first) is not int or first != 1 or type(size) is not int:
         raise _Other
-    size = _made(length)
-    if not isinstance(size, Constant) or type(size.value) is not int:
-        raise _Other
-    return Prefix(_made(text), max(0, size.value))
+    return Prefix(_made(text), size)
 
+
+_WORDS = re.IGNORECASE | re.ASCII
+
+_WIDEST = 0xFFFF
+"""The last character that is one unit of Java's texts."""
+
+_ENDS = (
+    TokenType.IDENTIFIER,
+    TokenType.NUMBER,
+    TokenType.R_PAREN,
+    TokenType.STRING,
+    TokenType.VAR,
+)
+"""What stands before a sign that adds."""
 
 _DIGITS = 30
 """Of constants, with the point."""

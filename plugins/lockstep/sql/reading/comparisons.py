@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-__all__ = ["MIRRORED", "SIGNS"]
+__all__ = ["MIRRORED", "SIGNS", "is_chained"]
 
 SIGNS: Mapping[type[Any], str] = MappingProxyType(
     {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
@@ -17,3 +17,14 @@ SIGNS: Mapping[type[Any], str] = MappingProxyType(
 
 MIRRORED: Mapping[str, str] = MappingProxyType({">": "<", ">=": "<=", "<": ">", "<=": ">="})
 """What a comparison is with the sides in each other's place."""
+
+_COMPARED = (
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ),
+    *(exp.Between, exp.In, exp.Like, exp.Is, exp.Not),
+)
+
+
+def is_chained(*sides: Any) -> bool:
+    """Whether a side of a comparison is one itself, without parentheses: `a = b < c`. Spark takes the
+    first of them first, and so a syntax tree that was made otherwise says something else."""
+    return any(isinstance(side, _COMPARED) for side in sides)
