@@ -109,7 +109,7 @@ def _within(
     return rows.cast(shape), schema
 
 
-def is_well_formed(rows: pa.Table) -> bool:
+def is_well_formed(rows: pa.Table | pa.ChunkedArray | pa.Scalar) -> bool:
     """Whether texts are UTF-8, which Spark takes on trust, and Arrow too."""
     try:
         rows.validate(full=True)

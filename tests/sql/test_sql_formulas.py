@@ -128,6 +128,7 @@ def test_simple_expressions_are_trees(text: str, tree: Formula) -> None:
         "`a` LIKE '\U0001f600%x'",
         "date '2026-01-01' * INTERVAL 1 DAY",
         "date '2026-01-01' + INTERVAL 3 D",
+        "date '2026-01-01' + INTERVAL '1' YEAR TO MONTH",
         "date '2026-01-01' + INTERVAL '-3' MONTH",
         "substring(`a`, TRUE, 1)",
         "substring(`a`, 1.0, 2)",

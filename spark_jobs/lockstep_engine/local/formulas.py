@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -53,6 +53,7 @@ from lockstep.sql.plans.nodes import Expression, Project
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, is_exact
+from lockstep_engine.told import is_well_formed
 
 __all__ = ["projected", "sifted"]
 
@@ -89,6 +90,12 @@ class _Value:
     nullable: bool
     is_written: bool = False
 
+    def column(self, size: int) -> pa.ChunkedArray:
+        """One value for each of so many rows."""
+        if isinstance(self.data, pa.Scalar):
+            return pa.chunked_array([pa.repeat(self.data, size)])
+        return self.data
+
     @property
     def digits(self) -> tuple[int, int]:
         """Precision and scale of the decimal that Spark makes of it."""
@@ -124,10 +131,7 @@ def sifted(rows: Rows, conditions: Sequence[Expression]) -> tuple[Rows, Sequence
         found = _evaluated(condition, rows)
         if found is None or not isinstance(found.kind, BooleanType):
             return rows, conditions[place:]
-        is_true = pc.fill_null(found.data, False)
-        if isinstance(is_true, pa.Scalar):
-            is_true = pa.chunked_array([pa.repeat(is_true, len(rows))])
-        rows = rows.where(is_true)
+        rows = rows.where(pc.fill_null(found.column(len(rows)), False))
     return rows, ()
 
 
@@ -138,16 +142,13 @@ def projected(rows: Rows, node: Project) -> Rows | None:
         found = _evaluated(output.expression, rows)
         if found is None:
             return None
-        data = found.data
-        if isinstance(data, pa.Scalar):
-            data = pa.chunked_array([pa.repeat(data, len(rows))])
-        arrays.append(data)
+        arrays.append(found.column(len(rows)))
         fields.append(StructField(output.name, found.kind, found.nullable))
     for name in (WEIGHT, STEP):
         arrays.append(rows.table[name])
         fields.append(rows.schema[name])
-    names = [field.name for field in fields]
-    return Rows.of(pa.Table.from_arrays(arrays, names=names), StructType(fields))
+    schema = StructType(fields)
+    return Rows(pa.Table.from_arrays(arrays, schema=to_arrow_schema(schema)), schema)
 
 
 def _evaluated(expression: Expression, rows: Rows) -> _Value | None:
@@ -185,7 +186,8 @@ def _value(tree: Formula, rows: Rows) -> _Value:
             return _Value(pc.is_null(_value(of, rows).data), BooleanType(), False)
         case Like(of, pattern):
             text = _of_kind(_value(of, rows), StringType())
-            text.data.validate(full=True)  # of what is not UTF-8 there is no pattern
+            if not is_well_formed(text.data):
+                raise Unlike
             return _Value(pc.match_like(text.data, pattern), BooleanType(), text.nullable)
         case Logic(sign, left, right):
             sides = [_of_kind(_value(side, rows), BooleanType()) for side in (left, right)]
@@ -238,14 +240,14 @@ def _of_kind(value: _Value, kind: DataType) -> _Value:
     return value
 
 
-def _wider(one: DataType, other: DataType) -> DataType:
-    """Of two kinds of whole numbers."""
-    return max(one, other, key=lambda kind: _DIGITS[type(kind)])
+def _widest(kinds: Sequence[DataType]) -> DataType:
+    """Of kinds of whole numbers."""
+    return max(kinds, key=lambda kind: _DIGITS[type(kind)])
 
 
 def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
     if isinstance(left.kind, IntegralType) and isinstance(right.kind, IntegralType):
-        kind = _wider(left.kind, right.kind)
+        kind = _widest([left.kind, right.kind])
         made = _WHOLE[sign](left.cast(kind), right.cast(kind))
         return _Value(made, kind, left.nullable or right.nullable)
     (ours, our_scale), (theirs, their_scale) = left.digits, right.digits
@@ -266,12 +268,8 @@ def _common(values: Sequence[_Value]) -> DataType:
     """The type in which Spark has several numbers; literals are as wide as their type."""
     kinds = [value.kind for value in values]
     if all(isinstance(kind, IntegralType) for kind in kinds):
-        found = kinds[0]
-        for kind in kinds[1:]:
-            found = _wider(found, kind)
-        return found
-    plain = [_Value(value.data, value.kind, value.nullable).digits for value in values]
-    return _decimal(plain)
+        return _widest(kinds)
+    return _decimal([replace(value, is_written=False).digits for value in values])
 
 
 def _decimal(digits: Sequence[tuple[int, int]]) -> DataType:

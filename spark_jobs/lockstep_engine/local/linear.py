@@ -14,7 +14,6 @@ from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.formulas import projected, sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import State, evaluate
@@ -90,19 +89,11 @@ def _made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequen
         if isinstance(node, Filter):
             made = Sifted(found.rows, (node.predicate,))
         elif isinstance(node, Project):
-            rows = _projected(found.rows, node)
+            rows = projected(found.rows, node)
             made = None if rows is None else Sifted(rows)
         if made is None:
             return found, above
         found, above = made, above[1:]
-
-
-def _projected(rows: Rows, node: Project) -> Rows | None:
-    """The rows that a projection makes; None where Spark is to compute some column."""
-    if not all(one.expression.is_column for one in node.outputs):
-        return projected(rows, node)
-    picked = {one.name: one.expression.references[0] for one in node.outputs}
-    return rows.renamed({**picked, WEIGHT: WEIGHT, STEP: STEP})
 
 
 def _windows(operator: Operator) -> int:

@@ -17,9 +17,9 @@ from lockstep_engine.failures import SPARK_ERRORS, is_of_size
 from lockstep_engine.local.values import normalized
 from lockstep_engine.told import fetched_within, is_well_formed
 
-__all__ = ["MOST_BYTES", "Rows", "as_frame", "fetched_rows"]
+__all__ = ["Rows", "as_frame", "fetched_rows"]
 
-MOST_BYTES = 256 << 20
+_MOST_BYTES = 256 << 20
 """Of rows that are few: a worker of Airflow may have several intervals, of several sources each."""
 
 
@@ -113,7 +113,7 @@ def fetched_rows(frame: DataFrame) -> Rows | None:
     """The rows of a frame; None where they are more than a driver hands out, or this process should
     hold, or a text is not UTF-8."""
     try:
-        found = fetched_within(frame, MOST_BYTES)
+        found = fetched_within(frame, _MOST_BYTES)
     except SPARK_ERRORS as error:
         if not is_of_size(error):
             raise

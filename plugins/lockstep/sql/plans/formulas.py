@@ -23,7 +23,7 @@ from sqlglot.tokens import Token, TokenType
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.expressions import parsed
 from lockstep.sql.plans.terms import Expression
-from lockstep.sql.reading.comparisons import is_chained
+from lockstep.sql.reading.comparisons import SIGNS, is_chained
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
 __all__ = [
@@ -259,16 +259,16 @@ def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
     """A date, so many days or months or years later, or earlier."""
     number, unit = _parts(interval, "this", "unit")
     name = str(unit).upper().rstrip("S")
-    is_date = isinstance(moved, Constant) and isinstance(moved.value, datetime.date)
-    if not is_date or not isinstance(number, exp.Literal) or name not in _MONTHS:
+    date = moved.value if isinstance(moved, Constant) else None
+    if not isinstance(date, datetime.date) or not isinstance(number, exp.Literal):
+        raise _Other
+    if name != "DAY" and name not in _MONTHS:
         raise _Other
     count = int(number.name) * (1 if sign == "+" else -1)
-    assert isinstance(moved, Constant), "asked for before"
-    assert isinstance(moved.value, datetime.date), "asked for before"
     try:
         if name == "DAY":
-            return Constant(moved.value + datetime.timedelta(days=count))
-        return Constant(_months_later(moved.value, count * _MONTHS[name]))
+            return Constant(date + datetime.timedelta(days=count))
+        return Constant(_months_later(date, count * _MONTHS[name]))
     except (OverflowError, ValueError) as error:
         raise _Other from error
 
@@ -378,7 +378,7 @@ _ENDS = (
 _DIGITS = 30
 """Of constants, with the point."""
 
-_MONTHS: Mapping[str, int] = MappingProxyType({"DAY": 0, "MONTH": 1, "YEAR": 12})
+_MONTHS: Mapping[str, int] = MappingProxyType({"MONTH": 1, "YEAR": 12})
 
 _SIGNS: Mapping[type[Any], str] = MappingProxyType(
     {
@@ -387,10 +387,7 @@ _SIGNS: Mapping[type[Any], str] = MappingProxyType(
         exp.Mul: "*",
         exp.EQ: "=",
         exp.NEQ: "<>",
-        exp.LT: "<",
-        exp.LTE: "<=",
-        exp.GT: ">",
-        exp.GTE: ">=",
+        **SIGNS,
         exp.And: "AND",
         exp.Or: "OR",
     }
@@ -404,7 +401,7 @@ _KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
         exp.Cast: _date,
         **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
         exp.Neg: _negative,
-        **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _comparison),
+        **dict.fromkeys((exp.EQ, exp.NEQ, *SIGNS), _comparison),
         exp.Between: _between,
         exp.In: _in,
         exp.Is: _is,

@@ -19,7 +19,7 @@ MIRRORED: Mapping[str, str] = MappingProxyType({">": "<", ">=": "<=", "<": ">", 
 """What a comparison is with the sides in each other's place."""
 
 _COMPARED = (
-    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ),
+    *(exp.EQ, exp.NEQ, exp.NullSafeEQ, *SIGNS),
     *(exp.Between, exp.In, exp.Like, exp.Is, exp.Not),
 )
 
