@@ -20,8 +20,8 @@ def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> lis
     All of it has ended when this returns; the first error in that order is raised then.
     """
     todo = list(items)
-    if not todo:
-        return []
+    if len(todo) < 2:
+        return [work(item) for item in todo]
     with ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(todo))) as pool:
         futures = [pool.submit(work, item) for item in todo]
     return [future.result() for future in futures]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -181,6 +182,11 @@ def _with_numbers(found: Range, numbers: Numbers) -> Range:
     return replace(found, numbers=numbers) if is_exact else found
 
 
+def _count(found: Range) -> float:
+    """How many values there can be, as far as they are known one by one."""
+    return inf if found.numbers is None else len(found.numbers)
+
+
 def _class(kind: DataType) -> type[DataType]:
     """Integers of all widths are compared by value."""
     return LongType if isinstance(kind, ByteType | ShortType | IntegerType) else type(kind)
@@ -264,8 +270,9 @@ def _of_join(
     def by(ranges: Ranges) -> Callable[[str], Range | None]:
         def of(name: str) -> Range | None:
             same = sorted(equal.get(name, {name}))
-            known = (among[one] for among in (ranges, in_all) for one in same if one in among)
-            return next(known, None)
+            known = [among[one] for among in (ranges, in_all) for one in same if one in among]
+            # Each holds: of some brands' parts there are fewer than of all that were sold.
+            return min(known, key=_count, default=None)
 
         return of
 

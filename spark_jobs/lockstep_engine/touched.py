@@ -7,8 +7,9 @@ missing that a change can touch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -38,8 +39,33 @@ from lockstep_engine.ranges import (
 
 __all__ = ["Touched", "rows_of"]
 
+LARGER = 10
+"""So many times as many rows are much more."""
 FEW_STATE = 50_000
 """Tables of so few rows are read by this process, whatever is touched: Spark plans for longer."""
+
+
+class _Met(Mapping[int, Ranges]):
+    """`Met` of a join, measured when somebody asks: nobody may."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Callable[[], Ranges]] = {}
+        self._found: dict[int, Ranges] = {}
+
+    def add(self, place: int, measure: Callable[[], Ranges]) -> None:
+        """The rows of an input are known."""
+        self._rows[place] = measure
+
+    def __getitem__(self, place: int) -> Ranges:
+        if place not in self._found:
+            self._found[place] = self._rows[place]()
+        return self._found[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 @dataclass
@@ -102,7 +128,7 @@ class Touched:
         self._operators = operators
         self._before = before
         self._rows: dict[int, DataFrame] = {}
-        self._met: dict[int, dict[int, Ranges]] = {}
+        self._met: dict[int, _Met] = {}
         self._looked_up: dict[int, Mapping[int, Rows]] = {}
         self._is_local = is_local
         # What has to be measured by a job is so for large state only.
@@ -192,7 +218,7 @@ class Touched:
 
     def _look_all_up(self, operator: Operator, context: Context) -> Mapping[int, Rows]:
         found: dict[int, Rows] = {}
-        met = self._met.setdefault(operator.ref, {})
+        met = self._met.setdefault(operator.ref, _Met())
         waiting = set(range(len(operator.rows)))
         while ready := self._ready(operator, waiting):
             looked_up = in_parallel(
@@ -201,19 +227,36 @@ class Touched:
             for place, one in zip(ready, looked_up, strict=True):
                 if one is not None:
                     found[place] = one
-                    both = (measured_rows(one.table).ranges, self._known.of(operator.inputs[place]))
-                    met[place] = around([ranges for ranges in both if ranges is not None])
+                    met.add(place, partial(self._around, one, operator.inputs[place]))
             waiting -= ready.keys()
         return found
+
+    def _around(self, rows: Rows, ref: int) -> Ranges:
+        """The ranges of the rows of an input, those from before and those that have changed."""
+        both = (measured_rows(rows.table).ranges, self._known.of(ref))
+        return around([ranges for ranges in both if ranges is not None])
 
     def _ready(
         self, operator: Operator, waiting: Collection[int]
     ) -> Mapping[int, Mapping[str, Numbers]]:
         """The inputs of which it is known by which numbers rows are met, with these; or else those that
-        are tiny, with none."""
+        are tiny, with none. Much larger ones are left for later: what smaller ones have may leave fewer
+        numbers by which their rows are met."""
         keys = {place: self._keys(operator, place) for place in waiting}
-        by_keys = {place: one for place, one in keys.items() if one}
-        return by_keys or {p: {} for p in waiting if self._is_tiny(operator, p)}
+        sizes = {place: self._size(operator, place) for place, one in keys.items() if one}
+        if sizes:
+            most = LARGER * max(1, min(sizes.values()))
+            return {place: keys[place] for place, size in sizes.items() if size <= most}
+        return {p: {} for p in waiting if self._is_tiny(operator, p)}
+
+    def _size(self, operator: Operator, place: int) -> int:
+        """How many rows an input that can be looked up has at most, in what it is read from."""
+        trace = operator.rows[place]
+        if trace is not None:
+            return self._trace_size(trace)
+        below = scanned_below(self._operators, operator.inputs[place])
+        assert below is not None, "others have no keys"
+        return self._before.table_size(below[0].source)
 
     def _keys(self, operator: Operator, place: int) -> Mapping[str, Numbers]:
         """The numbers by which rows of an input are met, by column of what these are read from."""

@@ -138,3 +138,47 @@ def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
     assert looked_up.keys() == columns.keys()
     assert max(looked_up["bought"]) < 100
     assert max(looked_up["buyers"]) < 25
+
+
+SMALL = {
+    # As TPC-H's q17: a line changes what all lines of its piece are compared with.
+    "small": "SELECT l.line, p.name FROM @lines l, @pieces p, "
+    "(SELECT piece, avg(whose) AS often FROM @lines GROUP BY piece) a "
+    "WHERE p.piece = l.piece AND a.piece = l.piece AND p.kind = 3 AND l.whose < a.often",
+}
+
+
+def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the pieces that have changed few are of a kind: only their lines are read."""
+    looked_up: dict[str, list[int]] = {}
+
+    def noted(spark: Any, source: Any, columns: Any, keys: Any, *more: Any) -> Any:
+        found = look_up_before(spark, source, columns, keys, *more)
+        assert found is not None
+        looked_up.setdefault(source.name, []).append(len(found))
+        return found
+
+    monkeypatch.setattr(attempt, "look_up_before", noted)
+    monkeypatch.setattr(touched, "FEW_STATE", 0)
+    columns = {"lines": LINES, "pieces": "piece INT, kind INT, name STRING"}
+    for name, declared in columns.items():
+        shop.make(name, declared, MERGE_ON_READ)
+    shop.sql("INSERT INTO @lines SELECT id, id % 90, CAST(id % 40 AS INT) FROM range(2000)")
+    shop.sql(
+        "INSERT INTO @pieces SELECT CAST(id AS INT), CAST(id % 10 AS INT), concat('p', id) "
+        "FROM range(40)"
+    )
+    shop.deploy(SMALL, "".join(shop.source(name, declared) for name, declared in columns.items()))
+    shop.advance()
+    shop.check(SMALL)
+    for statements in (
+        ("DELETE FROM @lines WHERE line < 40",),
+        ("INSERT INTO @lines SELECT id, id, CAST(id AS INT) FROM range(40)",),
+        ("UPDATE @pieces SET kind = 3 WHERE piece = 4", "DELETE FROM @lines WHERE line = 4"),
+    ):
+        shop.follow(statements, SMALL)
+    # Of kind 3 are four pieces, and then five, with fifty lines each.
+    assert looked_up["pieces"][0] == 40
+    assert max(looked_up["lines"]) <= 250

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -52,6 +53,7 @@ ROWS = WindowCall("n", Expression("row_number()"), (SortKey(Expression.column("b
 LONG = pa.int64()
 RENAMED = (Output("x", Expression.column("a")), Output("y", Expression("`b` + 1", ("b",))))
 A, B = number(1, 5), number(7, 9)
+FEW, MANY = (Range(LongType, 1, n, np.arange(1, n + 1)) for n in (2, 20))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,10 @@ def test_ranges_of_what_is_looked_up(
         (2, [{"d": A}, None, None], {0: {"b": B}}, {"f": B}),
         # What a change says of itself goes before what is said of all rows.
         (2, [{"a": A, "b": A}, None, None], {0: {"b": B}}, {"e": A, "f": A}),
+        # Unless that is of fewer numbers.
+        (2, [{"a": MANY}, None, None], {0: {"a": FEW}}, {"e": FEW}),
+        (2, [{"a": FEW}, None, None], {0: {"a": MANY}}, {"e": FEW}),
+        (2, [{"a": A}, None, None], {0: {"a": MANY}}, {"e": MANY}),
         # Another's change says of f what all rows of t do.
         (
             2,

@@ -21,7 +21,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.types import LongType, StringType
 
-from lockstep.lake import file_batches as module
+from lockstep.lake import kept_batches
 from lockstep.lake.deleted_positions import deleted_positions
 from lockstep.lake.file_batches import are_readable, file_batches
 from lockstep.lake.opening import OpenCatalog
@@ -124,8 +124,40 @@ def test_only_row_groups_that_are_asked_for_are_read(table: Table) -> None:
 def test_no_batch_is_read_after_the_last_position(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BATCH_ROWS", 10)
+    monkeypatch.setattr(kept_batches, "BATCH_ROWS", 10)
     assert sorted(read(table, PLAIN, [205, 217, 403])) == [*range(200, 220), *range(400, 410)]
+
+
+def test_batches_with_wanted_rows_are_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as these columns are asked for, and in place of those before them in their row groups."""
+    monkeypatch.setattr(kept_batches, "BATCH_ROWS", 10)
+    everything = read(table, PLAIN)
+    read(table, PLAIN, [205, 217, 403])
+    Path(only_file(table).file_path.removeprefix("file://")).unlink()
+    for wanted in ([201], [210, 219, 400], [217]):
+        found = read(table, PLAIN, wanted)
+        assert found.keys() == {n // 10 * 10 + m for n in wanted for m in range(10)}
+        assert all(row == everything[position] for position, row in found.items())
+    for columns, wanted in ((PLAIN, [205, 221]), (("id",), [205])):
+        with pytest.raises(FileNotFoundError):
+            read(table, columns, wanted)
+
+
+def test_what_is_read_as_a_whole_is_not_kept(table: Table) -> None:
+    read(table, PLAIN)
+    Path(only_file(table).file_path.removeprefix("file://")).unlink()
+    with pytest.raises(FileNotFoundError):
+        read(table, PLAIN, [205])
+
+
+def test_one_batch_may_not_take_the_place_of_all(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_batches, "KEPT_BYTES", 1000)
+    read(table, PLAIN, [205])
+    Path(only_file(table).file_path.removeprefix("file://")).unlink()
+    with pytest.raises(FileNotFoundError):
+        read(table, PLAIN, [205])
 
 
 def renamed(table: Table) -> None:

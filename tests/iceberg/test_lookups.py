@@ -13,7 +13,7 @@ from lake_builders import local_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
-from lockstep.lake import file_batches, lookups
+from lockstep.lake import kept_batches, lookups
 from lockstep.lake.lookups import look_up
 from lockstep.lake.opening import OpenCatalog
 
@@ -106,15 +106,78 @@ def test_row_groups_without_wanted_keys_are_not_read(
         dense.append(pa.table([ids, ids, [str(i) for i in ids]], schema=SCHEMA))
     read = []
 
-    def noted(parquet: Any, group: int, *more: Any) -> Any:
+    def noted(files: Any, path: str, group: int, *more: Any, **named: Any) -> Any:
         read.append(group)
-        return file_batches.batches_of_group(parquet, group, *more)
+        return kept_batches.batches_of_group(files, path, group, *more, **named)
 
     monkeypatch.setattr(lookups, "batches_of_group", noted)
     assert found(dense, ("Id",), {"Id": numbers(205, 210, 730)}) == [(205,), (210,), (730,)]
     assert sorted(read) == [2, 7]
     assert found(dense, ("Id",), {"Id": numbers(5000)}) == []
     assert sorted(read) == [2, 7]
+
+
+def remove_data(table: Table) -> None:
+    for task in table.scan().plan_files():
+        Path(task.file.file_path.removeprefix("file://")).unlink()
+
+
+def test_what_was_read_is_kept(table: Table) -> None:
+    keys = {"Id": numbers(3, 1234)}
+    before = found(table, ("Id", "name"), keys)
+    remove_data(table)
+    assert found(table, ("Id", "name"), keys) == before
+    assert found(table, ("Id", "name"), {"Id": numbers(4)}) == [
+        (4, "name 4"),
+        *[(None, "name None")] * 15,
+    ]
+    with pytest.raises(FileNotFoundError):
+        found(table, ("Id", "part"), keys)
+
+
+def test_much_is_not_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "MOST_KEPT", 1000)
+    assert found(table, ("Id",), {"Id": numbers(3)}) is not None
+    remove_data(table)
+    with pytest.raises(FileNotFoundError):
+        found(table, ("Id",), {"Id": numbers(3)})
+
+
+@pytest.fixture
+def swapped(table: Table, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table whose two numbers change names, by batches of ten rows."""
+    for module in (kept_batches, lookups):
+        monkeypatch.setattr(module, "BATCH_ROWS", 10)
+    made = table.catalog.create_table(
+        "db.swapped", pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    )
+    made.append(pa.table({"a": range(100), "b": range(1000, 1100)}))
+    return made
+
+
+def test_of_what_was_read_it_is_known_where_keys_are(
+    swapped: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def noted(files: Any, path: str, group: int, names: Any, wanted: Any, **named: Any) -> Any:
+        asked.append(list(wanted))
+        return kept_batches.batches_of_group(files, path, group, names, wanted, **named)
+
+    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    for _ in range(2):
+        assert found(swapped, ("a", "b"), {"a": numbers(45, 71)}) == [(45, 1045), (71, 1071)]
+        assert found(swapped, ("a",), {"a": numbers(99)}) == [(99,)]
+    assert asked == [list(range(10)), [9], [4, 7], [9]]
+
+
+def test_names_that_change_places_do_not_mislead(swapped: Table) -> None:
+    assert found(swapped, ("a", "b"), {"a": numbers(45)}) == [(45, 1045)]
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        with swapped.update_schema() as update:
+            update.rename_column(old, new)
+    assert found(swapped, ("a", "b"), {"a": numbers(1045)}) == [(1045, 45)]
+    assert found(swapped, ("a", "b"), {"a": numbers(45)}) == []
 
 
 def test_an_older_snapshot_has_its_own_rows(table: Table) -> None:

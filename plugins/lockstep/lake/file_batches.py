@@ -11,7 +11,6 @@ a time, and no further than to the last of them. What a scan would have to conve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +25,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import ListType, StructType, UUIDType
 
 from lockstep.lake.deleted_positions import Positions
+from lockstep.lake.kept_batches import (
+    Batch,
+    batches_of_group,
+    footer_of,
+    places_of_batches,
+    places_of_rows,
+)
 from lockstep.threads import in_parallel
 
-__all__ = ["Batch", "are_readable", "batches_of_group", "file_batches", "names_in_file"]
-
-BATCH_ROWS = 1 << 16
-"""So many rows are in memory at a time."""
+__all__ = ["are_readable", "file_batches", "names_in_file"]
 
 _FIELD_ID = b"PARQUET:field_id"
 _FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
@@ -48,13 +51,6 @@ _NESTED: tuple[_Is, ...] = (
 )
 
 
-class Batch(NamedTuple):
-    """Rows of a file from position `first` on."""
-
-    first: int
-    rows: pa.RecordBatch
-
-
 def file_batches(
     files: FileIO,
     metadata: TableMetadata,
@@ -65,12 +61,11 @@ def file_batches(
     """The rows of a data file in its order, without regard to delete files, all or at least those at
     the positions `wanted`, which are in order. `schema` is the part of the table's that is read."""
     if file.file_format is FileFormat.PARQUET:
-        with files.new_input(file.file_path).open() as opened:
-            parquet = pq.ParquetFile(opened, pre_buffer=True)
-            names = names_in_file(parquet.schema_arrow, schema)
-            if names is not None:
-                yield from _of_parquet(parquet, names, wanted)
-                return
+        footer = footer_of(files, file.file_path)
+        names = names_in_file(footer.schema.to_arrow_schema(), schema)
+        if names is not None:
+            yield from _of_parquet(files, file.file_path, footer, names, wanted)
+            return
     first = 0
     scan = ArrowScan(metadata, files, schema, AlwaysTrue())
     for rows in scan.to_record_batches([FileScanTask(file)]):
@@ -94,8 +89,8 @@ def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]
     def is_plain(file: DataFile) -> bool:
         if file.file_format is not FileFormat.PARQUET:
             return False
-        with table.io.new_input(file.file_path).open() as opened:
-            return names_in_file(pq.ParquetFile(opened).schema_arrow, schema) is not None
+        footer = footer_of(table.io, file.file_path)
+        return names_in_file(footer.schema.to_arrow_schema(), schema) is not None
 
     return all(in_parallel(is_plain, files))
 
@@ -139,33 +134,21 @@ def _is_same(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _of_parquet(
-    parquet: pq.ParquetFile, names: Mapping[str, str], wanted: Positions | None
+    files: FileIO,
+    path: str,
+    footer: pq.FileMetaData,
+    names: Mapping[str, str],
+    wanted: Positions | None,
 ) -> Iterator[Batch]:
-    sizes = [parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)]
     start = 0
-    for group, size in enumerate(sizes):
-        end = start + size
-        last = end - 1 if wanted is None else _last_before(wanted, end)
-        if last >= start:
-            yield from batches_of_group(parquet, group, names, start, last)
-        start = end
-
-
-def _last_before(wanted: Positions, end: int) -> int:
-    """The last position before `end`, -1 where there is none."""
-    count = int(np.searchsorted(wanted, end))
-    return int(wanted[count - 1]) if count else -1
-
-
-def batches_of_group(
-    parquet: pq.ParquetFile, group: int, names: Mapping[str, str], first: int, last: int
-) -> Iterator[Batch]:
-    """The rows of a row group, the first of which is at position `first`, as far as `last`."""
-    columns = list(names.values())
-    for rows in parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns):
-        # They come in the order of the file, whatever the order in which they are asked for.
-        arrays = [rows.column(name) for name in columns]
-        yield Batch(first, pa.RecordBatch.from_arrays(arrays, names=list(names)))
-        first += rows.num_rows
-        if first > last:
-            return
+    for group in range(footer.num_row_groups):
+        size = footer.row_group(group).num_rows
+        places: Sequence[int] = places_of_batches(size)
+        if wanted is not None:
+            within = wanted[slice(*np.searchsorted(wanted, [start, start + size]))] - start
+            places = places_of_rows(within)
+        # Where some were deleted others will be; a file that is read as a whole is so once.
+        keeps = wanted is not None
+        for first, rows in batches_of_group(files, path, group, names, places, keeps=keeps):
+            yield Batch(start + first, rows)
+        start += size

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 from pyiceberg.expressions import (
     AlwaysTrue,
     And,
@@ -39,7 +41,16 @@ from pyiceberg.types import IntegerType, LongType
 
 from lockstep.lake.changed_files import has_equality_deletes
 from lockstep.lake.deleted_positions import deleted_positions
-from lockstep.lake.file_batches import are_readable, batches_of_group, names_in_file
+from lockstep.lake.file_batches import are_readable, names_in_file
+from lockstep.lake.kept_batches import (
+    BATCH_ROWS,
+    are_kept,
+    batches_of_group,
+    footer_of,
+    is_footer_kept,
+    place_of,
+    places_of_batches,
+)
 from lockstep.lake.manifests import manifests_of, planned_files
 from lockstep.threads import in_parallel
 
@@ -51,6 +62,10 @@ MOST_ROWS = 100_000
 MOST_LISTED = 1000
 """So many files a snapshot may have: to read what is said of each takes longer here than in Spark."""
 MOST_OPENED = 100
+MOST_ZONES = 50_000
+"""Of so many batches the ends of a key are kept."""
+MOST_KEPT = 8 << 20
+"""So many values may be in the batches that a look-up keeps, in all columns: it leaves others theirs."""
 
 Numbers = npt.NDArray[np.int64]
 """In order, each once, at least one."""
@@ -60,15 +75,39 @@ _WHOLE = (IntegerType, LongType)
 
 
 @dataclass(frozen=True)
+class _Group:
+    """A row group in which wanted rows can be: the position of its first row, how many there are, and in
+    which batches."""
+
+    number: int
+    first: int
+    size: int
+    places: Sequence[int]
+
+
+@dataclass(frozen=True)
 class _Part:
-    """The row groups of a file in which wanted rows can be, each with the position of its first row;
-    `names` are the file's of the columns, `size` the bytes of these."""
+    """What of a file can hold wanted rows; `names` are the file's of the columns, `size` the bytes of
+    these."""
 
     task: FileScanTask
-    footer: pq.FileMetaData
     names: Mapping[str, str]
-    groups: Mapping[int, int]
+    groups: Sequence[_Group]
     size: int
+
+    @property
+    def path(self) -> str:
+        return self.task.file.file_path
+
+    @property
+    def values(self) -> int:
+        """How many are in the batches, in all columns."""
+        return sum(len(one.places) for one in self.groups) * BATCH_ROWS * len(self.names)
+
+    def is_kept(self) -> bool:
+        """Whether no file has to be opened."""
+        names = list(self.names.values())
+        return all(are_kept(self.path, one.number, names, one.places) for one in self.groups)
 
 
 def look_up(
@@ -96,11 +135,23 @@ def look_up(
     others = any(task.file.file_format is not FileFormat.PARQUET for task in tasks)
     if others or len(tasks) > MOST_OPENED:
         return None
-    found = in_parallel(lambda task: _part(table.io, task, schema, wanted), tasks)
+    paths = [task.file.file_path for task in tasks]
+    in_parallel(lambda path: footer_of(table.io, path), [p for p in paths if not is_footer_kept(p)])
+    found = [_part(table.io, task, schema, wanted) for task in tasks]
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
-    read = in_parallel(lambda part: list(_rows(table.io, part, wanted)), parts)
+    keeps = sum(part.values for part in parts) <= MOST_KEPT
+
+    def rows_of(part: _Part) -> list[pa.RecordBatch]:
+        return list(_rows(table.io, part, wanted, keeps=keeps))
+
+    # What is kept takes less time than threads do to begin.
+    kept = [part for part in parts if part.is_kept()]
+    read = [
+        *map(rows_of, kept),
+        *in_parallel(rows_of, [part for part in parts if part not in kept]),
+    ]
     shape = schema_to_pyarrow(schema, include_field_ids=False)
     tables = (pa.Table.from_batches([batch]).cast(shape) for batch in chain.from_iterable(read))
     rows = pa.concat_tables([shape.empty_table(), *tables])
@@ -132,22 +183,28 @@ def _near(wanted: _Wanted) -> BooleanExpression:
 
 def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) -> _Part | None:
     """None where the file has a column in another form."""
-    with files.new_input(task.file.file_path).open() as opened:
-        parquet = pq.ParquetFile(opened)
-        footer, names = parquet.metadata, names_in_file(parquet.schema_arrow, schema)
+    path = task.file.file_path
+    footer = footer_of(files, path)
+    names = names_in_file(footer.schema.to_arrow_schema(), schema)
     if names is None:
         return None
-    groups, size, first = dict[int, int](), 0, 0
+    by_name = {names[name]: numbers for name, numbers in wanted.items()}
+    groups, size, first = list[_Group](), 0, 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         chunks = {c.path_in_schema: c for c in map(group.column, range(group.num_columns))}
-        if all(_may_hold(chunks[names[name]], numbers) for name, numbers in wanted.items()):
-            groups[number] = first
+        if all(_may_hold(chunks[name], numbers) for name, numbers in by_name.items()):
+            places = [
+                place
+                for place in places_of_batches(group.num_rows)
+                if _ZONES.may_hold((path, number, place), by_name)
+            ]
+            groups.append(_Group(number, first, group.num_rows, places))
             # What a column holds has paths that begin with its name.
             read = (c for path, c in chunks.items() if path.split(".")[0] in names.values())
-            size += sum(chunk.total_compressed_size for chunk in read)
+            size += sum(chunk.total_compressed_size for chunk in read) if places else 0
         first += group.num_rows
-    return _Part(task, footer, names, groups, size)
+    return _Part(task, names, groups, size)
 
 
 def _may_hold(chunk: pq.ColumnChunkMetaData, numbers: Numbers) -> bool:
@@ -155,24 +212,65 @@ def _may_hold(chunk: pq.ColumnChunkMetaData, numbers: Numbers) -> bool:
     found = chunk.statistics
     if found is None or not found.has_min_max or found.null_count != 0:
         return True
-    first = np.searchsorted(numbers, found.min)
-    return bool(first < len(numbers) and numbers[first] <= found.max)
+    return _are_between(numbers, found.min, found.max)
 
 
-def _rows(files: FileIO, part: _Part, wanted: _Wanted) -> Iterator[pa.RecordBatch]:
+def _are_between(numbers: Numbers, low: int, high: int) -> bool:
+    """Whether one of them is."""
+    first = np.searchsorted(numbers, low)
+    return bool(first < len(numbers) and numbers[first] <= high)
+
+
+_Place = tuple[str, int, int]
+"""Of a batch: path, row group, and place in it."""
+
+
+class _Zones:
+    """The least and greatest key of each batch that was read, which Parquet says of row groups only:
+    these have some million rows where Spark writes large files."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ends = LRUCache[tuple[_Place, str], tuple[int, int] | None](MOST_ZONES)
+
+    def note(self, place: _Place, keys: Mapping[str, pa.Array]) -> None:
+        """To be told of the keys of each batch that is read, by the names that stand in the file."""
+        for name, key in keys.items():
+            if (place, name) not in self._ends:
+                ends = pc.min_max(key).as_py()
+                has_all = key.null_count == 0 and len(key)
+                with self._lock:
+                    self._ends[place, name] = (ends["min"], ends["max"]) if has_all else None
+
+    def may_hold(self, place: _Place, wanted: _Wanted) -> bool:
+        """Whether a row of the batch may be wanted, as far as is known."""
+        with self._lock:
+            known = [(self._ends.get((place, name)), one) for name, one in wanted.items()]
+        return all(ends is None or _are_between(one, *ends) for ends, one in known)
+
+
+_ZONES = _Zones()
+"""Of the whole process."""
+
+
+def _rows(files: FileIO, part: _Part, wanted: _Wanted, *, keeps: bool) -> Iterator[pa.RecordBatch]:
     if not part.groups:
         return
-    path = part.task.file.file_path
-    deleted = deleted_positions(files, tuple(part.task.delete_files), path)
-    with files.new_input(path).open() as opened:
-        parquet = pq.ParquetFile(opened, metadata=part.footer, pre_buffer=True)
-        for group, start in part.groups.items():
-            last = start + part.footer.row_group(group).num_rows - 1
-            for first, rows in batches_of_group(parquet, group, part.names, start, last):
-                here = slice(*np.searchsorted(deleted, [first, first + rows.num_rows]))
-                kept = np.setdiff1d(_places(rows, wanted), deleted[here] - first, True)
-                if len(kept):
-                    yield rows.take(pa.array(kept))
+    deleted = deleted_positions(files, tuple(part.task.delete_files), part.path)
+    for group in part.groups:
+        batches = batches_of_group(
+            files, part.path, group.number, part.names, group.places, keeps=keeps
+        )
+        for first, rows in batches:
+            place = place_of(first, rows, group.size)
+            if place is not None:
+                keys = {part.names[name]: rows.column(name) for name in wanted}
+                _ZONES.note((part.path, group.number, place), keys)
+            start = group.first + first
+            here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
+            kept = np.setdiff1d(_places(rows, wanted), deleted[here] - start, True)
+            if len(kept):
+                yield rows.take(pa.array(kept))
 
 
 def _places(rows: pa.RecordBatch, wanted: _Wanted) -> Numbers:
