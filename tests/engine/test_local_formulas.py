@@ -28,6 +28,11 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "price": (pa.decimal128(15, 2), [*map(Decimal, ("0.05", "24", "-1.5", "1", "0", "9e12"))]),
     "rate": (pa.decimal128(9, 4), [*map(Decimal, ("0.05", "0.0499", "1", "-3", "24", "0"))]),
     "wide": (pa.decimal128(38, 10), [*map(Decimal, ("0.05", "24", "1e27", "-1e27", "1"))]),
+    "sum": (pa.decimal128(36, 2), [*map(Decimal, ("0.05", "24", "-1e27", "1e31", "0", "0.01"))]),
+    "finer": (
+        pa.decimal128(38, 6),
+        [*map(Decimal, ("0.05", "24.00005", "0.00995", "0.009949", "-0.00005", "1e31"))],
+    ),
     "text": (pa.string(), ["", "a", "ab", "aéb", "a\nb", "A", "%", None]),
     "other": (pa.string(), ["b", "a", None, "aéb", "aé", "\U0001f600x", "_", "a%b"]),
     "day": (pa.date32(), ["1998-09-02", "2024-02-29", None, "0001-01-01", "9999-12-31"]),
@@ -131,6 +136,18 @@ def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
             "CASE WHEN `flag` THEN 'yes' ELSE `text` END",
             "CASE WHEN `flag` THEN `day` END",
             "1.0 - 0.25",
+            "`price` / 7.0",
+            "`rate` / (`price` * `price` + 1)",
+            "100.00 * `price` / (`rate` * `rate` + 3)",
+            "`whole` / 3.7",
+            "-2.5 / (`large` * 0 + 3.0)",
+            "`wide` / 3.000000001",
+            "`sum` * 0.0001",
+            "`sum` > `sum` * 0.0001",
+            "`sum` < `finer`",
+            "`sum` = `finer`",
+            "`finer` >= `sum`",
+            "`sum` - `rate`",
             "1 + 2",
             "'x'",
         ],
@@ -141,6 +158,10 @@ def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
     "text",
     [
         "`wide` * `price`",
+        "`price` / `rate`",
+        "`price` / 0.0",
+        "`whole` / 2",
+        "`real` / 2.0",
         "`wide` + `price`",
         "`whole` + 2147483 * 1000",
         "`large` * `large`",
@@ -168,7 +189,7 @@ def test_what_has_other_rules_is_left_to_spark(text: str) -> None:
 NUMBERS = st.recursive(
     st.sampled_from(["`tiny`", "`whole`", "`price`", "`rate`", "0", "7", "-1", "0.5", "12.25"]),
     lambda inner: st.builds(
-        lambda left, sign, right: f"({left} {sign} {right})", inner, st.sampled_from("+-*"), inner
+        lambda left, sign, right: f"({left} {sign} {right})", inner, st.sampled_from("+-*/"), inner
     ),
     max_leaves=3,
 )

@@ -47,6 +47,11 @@ def day(year: int, month: int, number: int) -> Constant:
             "1 - `a` * `b`",
             Arithmetic("-", Constant(1), Arithmetic("*", A, B)),
         ),
+        ("`a` / 7.0", Arithmetic("/", A, Constant(Decimal("7.0")))),
+        (
+            "100 * `a` / `b`",
+            Arithmetic("/", Arithmetic("*", Constant(100), A), B),
+        ),
         (
             "`a` BETWEEN 1 + 2 AND 3",
             Logic(
@@ -87,7 +92,8 @@ def test_simple_expressions_are_trees(text: str, tree: Formula) -> None:
         "`a` <=> 1",
         "`a`.x = 1",
         "`a`[0] = 1",
-        "`a` / 2 > 1",
+        "`a` DIV 2 > 1",
+        "`a` % 2 > 1",
         "`a` IS TRUE",
         "`a` = 'a' 'b'",
         r"`a` = 'a\n'",

@@ -1,14 +1,16 @@
 """What a trace remembers of a group, over rows that this process has.
 
 The same accumulators as `operators.accumulators` has as SQL, whose text says what each is: lifted,
-merged, and read off. Averages are left to Spark; sums of floating point are in `exact_sums`.
+merged, and read off. Sums of floating point are in `exact_sums`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, LongType
@@ -18,7 +20,7 @@ from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.values import Unlike, added, summed
 from lockstep_engine.operators.accumulators import ROWS, Accumulator, places_of
 
-__all__ = ["lifted", "merged", "running", "value"]
+__all__ = ["average_type", "lifted", "merged", "running", "value"]
 
 _LOW = 0xFFFFFFFF
 
@@ -120,6 +122,8 @@ def value(
             there = pc.greater(pc.fill_null(totals[f"_count_{place}"], 0), 0)
             found = _sum(totals, place, types[call.argument])
             return pc.if_else(there, found, pa.scalar(None, found.type))
+        case AggregateFunction.AVG:
+            return _average(totals, place, types[call.argument])
         case _:
             return None
 
@@ -142,3 +146,80 @@ def _sum(totals: pa.Table, place: int, kind: DataType) -> pa.ChunkedArray:
                 return totals[f"_sum_{place}"]
     except pa.ArrowInvalid as error:
         raise Unlike from error
+
+
+def average_type(kind: DataType) -> DataType:
+    """Of an average of values of this type."""
+    if isinstance(kind, DecimalType):
+        return DecimalType(min(38, kind.precision + 4), min(38, kind.scale + 4))
+    return DoubleType()
+
+
+def _average(totals: pa.Table, place: int, kind: DataType) -> pa.ChunkedArray | None:
+    """As `operators.accumulators` has it; None where Spark is to compute it."""
+    counts = pc.fill_null(totals[f"_count_{place}"], 0)
+    is_there, size = pc.greater(counts, 0), np.maximum(counts.to_numpy(), 1)
+    found: pa.Array | None
+    match kind:
+        case LongType():
+            # Half by half: a sum may have more bits than a bigint.
+            low, high = (totals[f"_{half}_{place}"] for half in ("low", "high"))
+            is_there = pc.and_(is_there, high.is_valid())
+            found = pa.array(_doubled(high, low) / size)
+        case DecimalType():
+            sums = _sum(totals, place, kind)
+            is_there = pc.and_(is_there, sums.is_valid())
+            found = _decimal_average(sums, size, kind)
+        case DoubleType() | FloatType():
+            # A group of zeros has no bins.
+            found = pa.array(pc.fill_null(_sum(totals, place, kind), 0).to_numpy() / size)
+        case _:
+            sums = _sum(totals, place, kind)
+            is_there = pc.and_(is_there, sums.is_valid())
+            found = pa.array(pc.fill_null(sums, 0).to_numpy().astype(np.float64) / size)
+    if found is None:
+        return None
+    averages = pa.chunked_array([found])
+    return pc.if_else(is_there, averages, pa.scalar(None, averages.type))
+
+
+def _doubled(high: pa.ChunkedArray, low: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    low, high = pc.fill_null(low, 0), pc.fill_null(high, 0)
+    try:
+        high = pc.add_checked(high, pc.shift_right(low, 32))
+    except pa.ArrowInvalid as error:
+        raise Unlike from error
+    made: npt.NDArray[np.float64] = high.to_numpy() * float(1 << 32)
+    made += pc.bit_wise_and(low, _LOW).to_numpy()
+    return made
+
+
+_SHIFT = 10_000
+"""An average has four digits more after the point."""
+_MOST_COUNTED = 10**9
+_MOST_SUMMED = (1 << 62) // (2 * _SHIFT)
+
+
+def _decimal_average(sums: pa.ChunkedArray, size: Integers, kind: DecimalType) -> pa.Array | None:
+    """Rounded half up; None where a number in between has more than 63 bits."""
+    if kind.scale + 4 > 38 or kind.precision + 4 > 38:
+        return None
+    halves = np.frombuffer(_words(sums), np.int64).reshape(-1, 2)
+    whole = halves[:, 0]
+    is_small = (halves[:, 1] == whole >> 63) & (np.abs(whole) < _MOST_SUMMED)
+    if not np.all(is_small & (size < _MOST_COUNTED)):
+        return None
+    rounded = (2 * _SHIFT * np.abs(whole) + size) // (2 * size) * np.sign(whole)
+    if kind.precision < 15 and np.any(np.abs(rounded) >= 10 ** (kind.precision + 4)):
+        return None
+    made = np.stack([rounded, rounded >> 63], axis=1)
+    wanted = pa.decimal128(kind.precision + 4, kind.scale + 4)
+    return pa.Array.from_buffers(wanted, len(made), [None, pa.py_buffer(made.tobytes())])
+
+
+def _words(decimals: pa.ChunkedArray) -> bytes:
+    """Sixteen bytes of each, without the point, 0 for none: the lower eight come first."""
+    none = pa.scalar(Decimal(0), decimals.type)
+    filled = pc.fill_null(decimals, none).combine_chunks()
+    first = filled.offset * 16
+    return bytes(filled.buffers()[1][first : first + len(filled) * 16])

@@ -30,7 +30,7 @@ from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.extremes import running_extremes
 from lockstep_engine.kernels.groups import Integers, places_in, ranks
-from lockstep_engine.local.accumulators import lifted, merged, running, value
+from lockstep_engine.local.accumulators import average_type, lifted, merged, running, value
 from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.exact_sums import Bins, binned
@@ -317,6 +317,8 @@ def _type_of(call: AggregateCall, types: Mapping[str, DataType]) -> DataType:
     if call.argument is None or call.function is AggregateFunction.COUNT:
         return LongType()
     kind = types[call.argument]
+    if call.function is AggregateFunction.AVG:
+        return average_type(kind)
     if call.function is not AggregateFunction.SUM:
         return kind
     if sql.is_exact(kind):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -58,6 +58,10 @@ from lockstep_engine.told import is_well_formed
 __all__ = ["projected", "sifted"]
 
 _MOST_DIGITS = 38
+_LEAST_SCALE = 6
+"""So many digits after the point a decimal keeps, if it has them, whatever comes before it."""
+MOST_DIVIDED = 5_000
+"""So many rows are divided here, one by one."""
 _DIGITS: Mapping[type[DataType], int] = MappingProxyType(
     {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
 )
@@ -246,6 +250,8 @@ def _widest(kinds: Sequence[DataType]) -> DataType:
 
 
 def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
+    if sign == "/":
+        return _divided(left, right)
     if isinstance(left.kind, IntegralType) and isinstance(right.kind, IntegralType):
         kind = _widest([left.kind, right.kind])
         made = _WHOLE[sign](left.cast(kind), right.cast(kind))
@@ -256,12 +262,74 @@ def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
     else:
         scale = max(our_scale, their_scale)
         precision = max(ours - our_scale, theirs - their_scale) + scale + 1
-    if precision > _MOST_DIGITS:
+    decimal = _bounded(precision, scale)
+    if decimal.scale < scale:
         raise Unlike
     sides = left.cast(DecimalType(ours, our_scale)), right.cast(DecimalType(theirs, their_scale))
-    decimal = DecimalType(precision, scale)
+    if precision > _MOST_DIGITS:
+        # What is exact has no more digits than fit, or is an error.
+        sides = (
+            sides[0].cast(pa.decimal256(ours, our_scale)),
+            sides[1].cast(pa.decimal256(theirs, their_scale)),
+        )
     found = _Value(_WHOLE[sign](*sides), decimal, left.may_be_null or right.may_be_null)
     return replace(found, data=found.cast(decimal))
+
+
+def _bounded(precision: int, scale: int) -> DecimalType:
+    """What Spark makes of a result with so many digits: whole ones go before all but six others."""
+    if precision <= _MOST_DIGITS:
+        return DecimalType(precision, scale)
+    whole = precision - scale
+    return DecimalType(_MOST_DIGITS, max(_MOST_DIGITS - whole, min(scale, _LEAST_SCALE)))
+
+
+def _divided(left: _Value, right: _Value) -> _Value:
+    """Decimals; Spark rounds twice, first to as many digits as there can be after the point."""
+    if all(isinstance(side.kind, IntegralType) for side in (left, right)):
+        raise Unlike
+    data = left.data, right.data
+    if max(1 if isinstance(one, pa.Scalar) else len(one) for one in data) > MOST_DIVIDED:
+        raise Unlike
+    (ours, our_scale), (theirs, their_scale) = left.digits, right.digits
+    scale = max(_LEAST_SCALE, our_scale + theirs + 1)
+    kind = _bounded(ours - our_scale + their_scale + scale, scale)
+    sizes = [len(one) for one in data if not isinstance(one, pa.Scalar)]
+    columns = [_unscaled(one, sizes[0] if sizes else 1) for one in (left, right)]
+    shift = 10 ** (_MOST_DIGITS + their_scale - our_scale)
+    made = list[int | None]()
+    for above, below in zip(*columns, strict=True):
+        if below == 0:
+            raise Unlike
+        if above is None or below is None:
+            made.append(None)
+            continue
+        longest = _half_up(above * shift, below)
+        made.append(_half_up(longest, 10 ** (_MOST_DIGITS - kind.scale)))
+    if any(one is not None and abs(one) >= 10**kind.precision for one in made):
+        raise Unlike
+    exact = Context(prec=_MOST_DIGITS)
+    decimals = [None if one is None else Decimal(one).scaleb(-kind.scale, exact) for one in made]
+    column = pa.chunked_array([pa.array(decimals, to_arrow_type(kind))])
+    return _Value(column if sizes else column[0], kind, True)
+
+
+def _unscaled(value: _Value, size: int) -> list[int | None]:
+    """Its decimals as whole numbers, without the point."""
+    precision, scale = value.digits
+    one = replace(value, data=value.cast(DecimalType(precision, scale)))
+    exact = Context(prec=_MOST_DIGITS)
+    return [
+        None if found is None else int(found.scaleb(scale, exact))
+        for found in one.column(size).to_pylist()
+    ]
+
+
+def _half_up(above: int, below: int) -> int:
+    """The quotient, rounded to the nearest, and away from 0 where two are."""
+    negative = (above < 0) != (below < 0)
+    rounded = (2 * abs(above) + abs(below)) // (2 * abs(below))
+    return -rounded if negative else rounded
 
 
 def _common(values: Sequence[_Value]) -> DataType:
@@ -287,14 +355,30 @@ def _compared(sign: str, left: _Value, right: _Value) -> _Value:
     if all(isinstance(kind, IntegralType) for kind in kinds):
         common: DataType = LongType()
     elif all(isinstance(kind, IntegralType | DecimalType) for kind in kinds):
-        common = _decimal([left.digits, right.digits])
+        common = _decimal_of_both(left.digits, right.digits)
         nullable = left.may_be_null or right.may_be_null
     elif kinds[0] == kinds[1] and is_exact(kinds[0]):
         common = kinds[0]
     else:
         raise Unlike
-    found = _COMPARED[sign](left.cast(common), right.cast(common))
+    found = _COMPARED[sign](_rounded(left, common), _rounded(right, common))
     return _Value(found, BooleanType(), nullable)
+
+
+def _decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
+    """The decimal as which Spark compares two: where it had too many digits, without the last ones."""
+    scale = max(scale for _, scale in digits)
+    precision = max(precision - scale for precision, scale in digits) + scale
+    over = max(0, precision - _MOST_DIGITS)
+    return DecimalType(precision - over, max(0, scale - over))
+
+
+def _rounded(value: _Value, kind: DataType) -> pa.ChunkedArray | pa.Scalar:
+    """As a value of another type, which may have fewer digits after the point."""
+    if isinstance(kind, DecimalType) and value.digits[1] > kind.scale:
+        data = pc.round(value.data, kind.scale, round_mode="half_towards_infinity")
+        value = replace(value, data=data)
+    return value.cast(kind)
 
 
 def _in(value: _Value, listed: Sequence[_Value]) -> _Value:

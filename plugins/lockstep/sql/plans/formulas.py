@@ -60,7 +60,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """`sign` is one of `+ - *`."""
+    """`sign` is one of `+ - * /`."""
 
     sign: str
     left: Formula
@@ -255,6 +255,11 @@ def _arithmetic(node: Any) -> Formula:
     return Arithmetic(sign, _made(left), _made(right))
 
 
+def _division(node: Any) -> Formula:
+    """The parser also says how other systems divide."""
+    return Arithmetic("/", _made(node.this), _made(node.expression))
+
+
 def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
     """A date, so many days or months or years later, or earlier."""
     number, unit = _parts(interval, "this", "unit")
@@ -396,6 +401,7 @@ _SIGNS: Mapping[type[Any], str] = MappingProxyType(
 _KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
     {
         exp.Column: _column,
+        exp.Div: _division,
         exp.Literal: _literal,
         exp.Boolean: _boolean,
         exp.Cast: _date,
