@@ -263,17 +263,19 @@ def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
         scale = max(our_scale, their_scale)
         precision = max(ours - our_scale, theirs - their_scale) + scale + 1
     decimal = _bounded(precision, scale)
-    if decimal.scale < scale:
-        raise Unlike
-    sides = left.cast(DecimalType(ours, our_scale)), right.cast(DecimalType(theirs, their_scale))
-    if precision > _MOST_DIGITS:
-        # What is exact has no more digits than fit, or is an error.
-        sides = (
-            sides[0].cast(pa.decimal256(ours, our_scale)),
-            sides[1].cast(pa.decimal256(theirs, their_scale)),
-        )
-    found = _Value(_WHOLE[sign](*sides), decimal, left.may_be_null or right.may_be_null)
-    return replace(found, data=found.cast(decimal))
+    may_be_null = left.may_be_null or right.may_be_null
+    ours_as, theirs_as = DecimalType(ours, our_scale), DecimalType(theirs, their_scale)
+    if precision <= _MOST_DIGITS:
+        exact = _WHOLE[sign](left.cast(ours_as), right.cast(theirs_as))
+    else:
+        wide = [
+            side.cast(kind).cast(pa.decimal256(kind.precision, kind.scale))
+            for side, kind in ((left, ours_as), (right, theirs_as))
+        ]
+        # Of more digits than this Spark would leave some out before it rounds.
+        exact = _WHOLE[sign](*wide).cast(pa.decimal128(_MOST_DIGITS, scale))
+    found = _Value(exact, DecimalType(min(precision, _MOST_DIGITS), scale), may_be_null)
+    return _Value(_rounded(found, decimal), decimal, may_be_null)
 
 
 def _bounded(precision: int, scale: int) -> DecimalType:
