@@ -135,6 +135,24 @@ def test_what_was_read_is_kept(table: Table) -> None:
         found(table, ("Id", "part"), keys)
 
 
+def test_rows_come_in_one_order_whatever_is_kept(table: Table) -> None:
+    """What an interval appends does not depend on the process that has worked it out."""
+    one = pa.schema([("a", pa.int64())])
+    dense = table.catalog.create_table("db.dense", one)
+    for first in (0, 100, 200):
+        dense.append(pa.table({"a": range(first, first + 100)}))
+
+    def of(*keys: int) -> list[int]:
+        made = look_up(dense, head(dense), ("a",), {"a": numbers(*keys)})
+        assert made is not None
+        return [int(key) for key in made["a"].to_pylist()]
+
+    assert of(150) == [150]
+    partly_kept = of(50, 150, 250)
+    assert sorted(partly_kept) == [50, 150, 250]
+    assert of(50, 150, 250) == partly_kept
+
+
 def test_much_is_not_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "MOST_KEPT", 1000)
     assert found(table, ("Id",), {"Id": numbers(3)}) is not None

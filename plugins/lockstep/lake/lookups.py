@@ -146,12 +146,12 @@ def look_up(
     def rows_of(part: _Part) -> list[pa.RecordBatch]:
         return list(_rows(table.io, part, wanted, keeps=keeps))
 
-    # What is kept takes less time than threads do to begin.
-    kept = [part for part in parts if part.is_kept()]
-    read = [
-        *map(rows_of, kept),
-        *in_parallel(rows_of, [part for part in parts if part not in kept]),
-    ]
+    # What is kept takes less time than threads do to begin. Rows come in one order, whatever is kept.
+    opened = [part for part in parts if not part.is_kept()]
+    found_in = {
+        part.path: rows for part, rows in zip(opened, in_parallel(rows_of, opened), strict=True)
+    }
+    read = [found_in[part.path] if part.path in found_in else rows_of(part) for part in parts]
     shape = schema_to_pyarrow(schema, include_field_ids=False)
     tables = (pa.Table.from_batches([batch]).cast(shape) for batch in chain.from_iterable(read))
     rows = pa.concat_tables([shape.empty_table(), *tables])
