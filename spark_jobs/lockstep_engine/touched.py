@@ -41,7 +41,7 @@ __all__ = ["Touched", "rows_of"]
 
 LARGER = 10
 """So many times as many rows are much more."""
-FEW_STATE = 50_000
+FEW_STATE = 300_000
 """Tables of so few rows are read by this process, whatever is touched: Spark plans for longer."""
 
 

@@ -58,7 +58,7 @@ __all__ = ["MOST_BYTES", "MOST_ROWS", "Numbers", "look_up"]
 
 MOST_BYTES = 64 << 20
 """As they lie in the files, of the columns that are read: of more, Spark's tasks read."""
-MOST_ROWS = 100_000
+MOST_ROWS = 300_000
 MOST_LISTED = 1000
 """So many files a snapshot may have: to read what is said of each takes longer here than in Spark."""
 MOST_OPENED = 100

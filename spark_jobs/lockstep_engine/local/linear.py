@@ -21,7 +21,7 @@ from lockstep_engine.told import fetched
 
 __all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "rows_through"]
 
-MOST_ROWS = 200_000
+MOST_ROWS = 600_000
 """Up to so many rows are made here, also on the way."""
 
 
