@@ -38,7 +38,9 @@ BATCH_ROWS = 1 << 16
 """So many rows are in memory at a time, of what is not kept."""
 KEPT_BYTES = 256 << 20
 """Of batches, as Arrow has them."""
-_FOOTER_BYTES = 32 << 20
+_FOOTER_BYTES = 64 << 20
+_IN_MEMORY = 8
+"""So many times as much as in its file a footer takes."""
 
 _Key = tuple[str, int, int, tuple[str, ...]]
 """Path, row group, place of the batch in it, and columns as the file names them."""
@@ -53,7 +55,9 @@ class Batch(NamedTuple):
 
 _LOCK = Lock()
 _KEPT = LRUCache[_Key, pa.RecordBatch](KEPT_BYTES, lambda rows: 1000 + rows.get_total_buffer_size())
-_FOOTERS = LRUCache[str, pq.FileMetaData](_FOOTER_BYTES, lambda one: 1000 + one.serialized_size)
+_FOOTERS = LRUCache[str, pq.FileMetaData](
+    _FOOTER_BYTES, lambda one: _IN_MEMORY * (1000 + one.serialized_size)
+)
 """Both of the whole process."""
 
 

@@ -202,7 +202,8 @@ def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) ->
             groups.append(_Group(number, first, group.num_rows, places))
             # What a column holds has paths that begin with its name.
             read = (c for path, c in chunks.items() if path.split(".")[0] in names.values())
-            size += sum(chunk.total_compressed_size for chunk in read) if places else 0
+            # As if nothing was known of batches: what is looked up here does not depend on the process.
+            size += sum(chunk.total_compressed_size for chunk in read)
         first += group.num_rows
     return _Part(task, names, groups, size)
 

@@ -197,16 +197,18 @@ def _doubled(high: pa.ChunkedArray, low: pa.ChunkedArray) -> npt.NDArray[np.floa
 _SHIFT = 10_000
 """An average has four digits more after the point."""
 _MOST_COUNTED = 10**9
+_LARGEST_SCALE = 11
+"""Beyond it the text that Spark evaluates rounds twice."""
 _MOST_SUMMED = (1 << 62) // (2 * _SHIFT)
 
 
 def _decimal_average(sums: pa.ChunkedArray, size: Integers, kind: DecimalType) -> pa.Array | None:
     """Rounded half up; None where a number in between has more than 63 bits."""
-    if kind.scale + 4 > 38 or kind.precision + 4 > 38:
+    if kind.scale > _LARGEST_SCALE or kind.precision + 4 > 38:
         return None
     halves = np.frombuffer(_words(sums), np.int64).reshape(-1, 2)
     whole = halves[:, 0]
-    is_small = (halves[:, 1] == whole >> 63) & (np.abs(whole) < _MOST_SUMMED)
+    is_small = (halves[:, 1] == whole >> 63) & (whole > -_MOST_SUMMED) & (whole < _MOST_SUMMED)
     if not np.all(is_small & (size < _MOST_COUNTED)):
         return None
     rounded = (2 * _SHIFT * np.abs(whole) + size) // (2 * size) * np.sign(whole)

@@ -287,7 +287,7 @@ def _bounded(precision: int, scale: int) -> DecimalType:
 
 
 def _divided(left: _Value, right: _Value) -> _Value:
-    """Decimals; Spark rounds twice, first to as many digits as there can be after the point."""
+    """Decimals, rounded half up."""
     if all(isinstance(side.kind, IntegralType) for side in (left, right)):
         raise Unlike
     data = left.data, right.data
@@ -298,7 +298,8 @@ def _divided(left: _Value, right: _Value) -> _Value:
     kind = _bounded(ours - our_scale + their_scale + scale, scale)
     sizes = [len(one) for one in data if not isinstance(one, pa.Scalar)]
     columns = [_unscaled(one, sizes[0] if sizes else 1) for one in (left, right)]
-    shift = 10 ** (_MOST_DIGITS + their_scale - our_scale)
+    shift = kind.scale + their_scale - our_scale
+    above_by, below_by = 10 ** max(shift, 0), 10 ** max(-shift, 0)
     made = list[int | None]()
     for above, below in zip(*columns, strict=True):
         if below == 0:
@@ -306,8 +307,7 @@ def _divided(left: _Value, right: _Value) -> _Value:
         if above is None or below is None:
             made.append(None)
             continue
-        longest = _half_up(above * shift, below)
-        made.append(_half_up(longest, 10 ** (_MOST_DIGITS - kind.scale)))
+        made.append(_half_up(above * above_by, below * below_by))
     if any(one is not None and abs(one) >= 10**kind.precision for one in made):
         raise Unlike
     exact = Context(prec=_MOST_DIGITS)
@@ -358,6 +358,8 @@ def _compared(sign: str, left: _Value, right: _Value) -> _Value:
         common: DataType = LongType()
     elif all(isinstance(kind, IntegralType | DecimalType) for kind in kinds):
         common = _decimal_of_both(left.digits, right.digits)
+        if any(isinstance(kind, IntegralType) for kind in kinds):
+            _check_is_near((left, right), common)
         nullable = left.may_be_null or right.may_be_null
     elif kinds[0] == kinds[1] and is_exact(kinds[0]):
         common = kinds[0]
@@ -365,6 +367,17 @@ def _compared(sign: str, left: _Value, right: _Value) -> _Value:
         raise Unlike
     found = _COMPARED[sign](_rounded(left, common), _rounded(right, common))
     return _Value(found, BooleanType(), nullable)
+
+
+def _check_is_near(sides: Sequence[_Value], common: DecimalType) -> None:
+    """Spark compares whole numbers with the whole one next to a decimal that is written, which is the
+    same where no digit of it is lost, and if there is such a bigint. Raises Unlike otherwise."""
+    for side in sides:
+        kind = side.kind
+        if side.is_written and isinstance(kind, DecimalType):
+            is_far = abs(side.data.as_py()) >= 1 << 63
+            if is_far or kind.scale > common.scale:
+                raise Unlike
 
 
 def _decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
@@ -378,7 +391,10 @@ def _decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
 def _rounded(value: _Value, kind: DataType) -> pa.ChunkedArray | pa.Scalar:
     """As a value of another type, which may have fewer digits after the point."""
     if isinstance(kind, DecimalType) and value.digits[1] > kind.scale:
-        data = pc.round(value.data, kind.scale, round_mode="half_towards_infinity")
+        # Of one that has no digit to spare Arrow (26) makes 0 where it has to round it up.
+        precision, scale = value.digits
+        spare = value.data.cast(pa.decimal256(precision + 1, scale))
+        data = pc.round(spare, kind.scale, round_mode="half_towards_infinity")
         value = replace(value, data=data)
     return value.cast(kind)
 
