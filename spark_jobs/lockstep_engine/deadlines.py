@@ -91,13 +91,28 @@ class Retries(DefaultPolicy):
         return is_late or super().can_retry(e)
 
 
+class _Closed(ClientSession):
+    """A session that is closed by whoever has opened it, and by nobody else.
+
+    PySpark (4.1) closes a session where it is garbage, too, be it closed already. That takes a lock,
+    within whatever call allocates something: one that holds what a thread waits for that has the lock is
+    never done, and neither is the other. All that fetched something in the process then stood still.
+    """
+
+    def __del__(self) -> None:
+        """Nothing: what it has is closed, or goes with it."""
+
+
 def opened(url: str, interceptors: Sequence[Any] = (Deadlines(),)) -> SparkSession:
     """A session of the server at the URL (`sc://host:port/;key=value`), whose calls have deadlines;
-    all of them go through the interceptors of gRPC, the first of which stands outermost."""
+    all of them go through the interceptors of gRPC, the first of which stands outermost. It is to be
+    stopped by who has asked for it."""
     # By this PySpark's functions know whose they are; it sets it for a session that has a URL, but not
     # for one that has channels of somebody's making.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     channels = DefaultChannelBuilder(url)
     for one in interceptors:
         channels.add_interceptor(one)
-    return cast(SparkSession, ClientSession.builder.channelBuilder(channels).create())
+    session = ClientSession.builder.channelBuilder(channels).create()
+    session.__class__ = _Closed  # its builder makes none but its own
+    return cast(SparkSession, session)

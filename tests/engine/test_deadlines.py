@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.proto import AnalyzePlanResponse, ExecutePlanResponse
 
 from lockstep_engine.deadlines import Deadlines, Retries, opened
@@ -109,3 +112,33 @@ def test_a_question_is_asked_again(spark_server: Any, nowhere: grpc.Channel) -> 
     with session(spark_server.remote, Deadlines(1, 60), losses) as spark:
         assert spark.range(3).columns == ["id"]
     assert losses.calls == ["AnalyzePlan", "AnalyzePlan"]
+
+
+def test_a_session_that_is_garbage_waits_for_nobody(spark_server: Any) -> None:
+    """It may be collected in any thread, within any call: also in one that holds what another waits for
+    that releases an answer, and has PySpark's lock for it."""
+    session: Any = opened(spark_server.remote)
+    session.in_a_circle = session
+    session.stop()
+    held, is_collected = threading.Event(), threading.Event()
+
+    def release() -> None:
+        with ExecutePlanResponseReattachableIterator._lock:
+            held.set()
+            is_collected.wait(30)
+
+    def collect() -> None:
+        gc.collect()
+        is_collected.set()
+
+    releasing, collecting = threading.Thread(target=release), threading.Thread(target=collect)
+    releasing.start()
+    assert held.wait(30)
+    del session
+    collecting.start()
+    collecting.join(20)
+    was_collected = is_collected.is_set()
+    is_collected.set()
+    for thread in (releasing, collecting):
+        thread.join()
+    assert was_collected
