@@ -96,10 +96,8 @@ SALES = {
 }
 
 
-def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From lines to what was bought, and on to its buyers and their lands; a table without a row too."""
+def noted_look_ups(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """How many rows each look-up finds, by source; each of them finds out."""
     looked_up: dict[str, list[int]] = {}
 
     def noted(spark: Any, source: Any, *more: Any) -> Any:
@@ -109,6 +107,14 @@ def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
         return found
 
     monkeypatch.setattr(attempt, "look_up_before", noted)
+    return looked_up
+
+
+def test_what_is_met_by_numbers_of_rows_that_were_looked_up_is_looked_up(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From lines to what was bought, and on to its buyers and their lands; a table without a row too."""
+    looked_up = noted_look_ups(monkeypatch)
     monkeypatch.setattr(touched, "FEW_STATE", 10)
     columns = {"lines": LINES, "bought": BOUGHT, "buyers": BUYERS, "lands": LANDS}
     for name, declared in columns.items():
@@ -152,15 +158,7 @@ def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the pieces that have changed few are of a kind: only their lines are read."""
-    looked_up: dict[str, list[int]] = {}
-
-    def noted(spark: Any, source: Any, columns: Any, keys: Any, *more: Any) -> Any:
-        found = look_up_before(spark, source, columns, keys, *more)
-        assert found is not None
-        looked_up.setdefault(source.name, []).append(len(found))
-        return found
-
-    monkeypatch.setattr(attempt, "look_up_before", noted)
+    looked_up = noted_look_ups(monkeypatch)
     monkeypatch.setattr(touched, "FEW_STATE", 0)
     columns = {"lines": LINES, "pieces": "piece INT, kind INT, name STRING"}
     for name, declared in columns.items():

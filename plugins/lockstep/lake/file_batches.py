@@ -62,7 +62,7 @@ def file_batches(
     the positions `wanted`, which are in order. `schema` is the part of the table's that is read."""
     if file.file_format is FileFormat.PARQUET:
         footer = footer_of(files, file.file_path)
-        names = names_in_file(footer.schema.to_arrow_schema(), schema)
+        names = names_in_file(footer, schema)
         if names is not None:
             yield from _of_parquet(files, file.file_path, footer, names, wanted)
             return
@@ -90,14 +90,15 @@ def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]
         if file.file_format is not FileFormat.PARQUET:
             return False
         footer = footer_of(table.io, file.file_path)
-        return names_in_file(footer.schema.to_arrow_schema(), schema) is not None
+        return names_in_file(footer, schema) is not None
 
     return all(in_parallel(is_plain, files))
 
 
-def names_in_file(found: pa.Schema, schema: Schema) -> dict[str, str] | None:
+def names_in_file(footer: pq.FileMetaData, schema: Schema) -> dict[str, str] | None:
     """The file's names of the columns by the table's; None where one of them is not there as it is in
     the table: it came later, has had another type, or the file does not number it."""
+    found = footer.schema.to_arrow_schema()
     by_id = {_id(field): field for field in found}
     names = {}
     for column, wanted in zip(schema.columns, schema_to_pyarrow(schema), strict=True):

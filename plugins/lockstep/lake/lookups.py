@@ -185,7 +185,7 @@ def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) ->
     """None where the file has a column in another form."""
     path = task.file.file_path
     footer = footer_of(files, path)
-    names = names_in_file(footer.schema.to_arrow_schema(), schema)
+    names = names_in_file(footer, schema)
     if names is None:
         return None
     by_name = {names[name]: numbers for name, numbers in wanted.items()}
@@ -199,7 +199,8 @@ def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) ->
                 for place in places_of_batches(group.num_rows)
                 if _ZONES.may_hold((path, number, place), by_name)
             ]
-            groups.append(_Group(number, first, group.num_rows, places))
+            if places:
+                groups.append(_Group(number, first, group.num_rows, places))
             # What a column holds has paths that begin with its name.
             read = (c for path, c in chunks.items() if path.split(".")[0] in names.values())
             # As if nothing was known of batches: what is looked up here does not depend on the process.

@@ -260,8 +260,8 @@ def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
     if sign == "*":
         precision, scale = ours + theirs + 1, our_scale + their_scale
     else:
-        scale = max(our_scale, their_scale)
-        precision = max(ours - our_scale, theirs - their_scale) + scale + 1
+        precision, scale = _digits_of_all([left.digits, right.digits])
+        precision += 1
     decimal = _bounded(precision, scale)
     may_be_null = left.may_be_null or right.may_be_null
     ours_as, theirs_as = DecimalType(ours, our_scale), DecimalType(theirs, their_scale)
@@ -342,10 +342,15 @@ def _common(values: Sequence[_Value]) -> DataType:
     return _decimal([replace(value, is_written=False).digits for value in values])
 
 
+def _digits_of_all(digits: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Precision and scale that hold all values of decimals with these."""
+    scale = max(scale for _, scale in digits)
+    return max(precision - scale for precision, scale in digits) + scale, scale
+
+
 def _decimal(digits: Sequence[tuple[int, int]]) -> DataType:
     """The decimal that holds all values of decimals with these digits."""
-    scale = max(scale for _, scale in digits)
-    precision = max(precision - scale for precision, scale in digits) + scale
+    precision, scale = _digits_of_all(digits)
     if precision > _MOST_DIGITS:
         raise Unlike
     return DecimalType(precision, scale)
@@ -382,8 +387,7 @@ def _check_is_near(sides: Sequence[_Value], common: DecimalType) -> None:
 
 def _decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
     """The decimal as which Spark compares two: where it had too many digits, without the last ones."""
-    scale = max(scale for _, scale in digits)
-    precision = max(precision - scale for precision, scale in digits) + scale
+    precision, scale = _digits_of_all(digits)
     over = max(0, precision - _MOST_DIGITS)
     return DecimalType(precision - over, max(0, scale - over))
 
