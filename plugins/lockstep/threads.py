@@ -17,7 +17,8 @@ MAX_THREADS = 8
 def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
     """Do the work for each item in threads; answers in the order of the items.
 
-    A single item is worked on in the caller's thread. All of it has ended when this returns; the first error in that order is raised then.
+    A single item is worked on in the caller's thread. All of it has ended when this returns; the first
+    error in that order is raised then.
     """
     todo = list(items)
     if len(todo) < 2:
