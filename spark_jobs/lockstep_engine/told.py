@@ -32,7 +32,8 @@ _TYPES: MutableMapping[str, StructType] = {}
 
 def is_of_connect(one: DataFrame | SparkSession) -> bool:
     """Whether a session, or a frame of it, is a Connect client's; else this process is the driver."""
-    return type(one).__module__.startswith("pyspark.sql.connect")
+    # By name: a classic session does without the client's package, which asks for grpc.
+    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(one).__mro__)
 
 
 def types_of_columns(spark: SparkSession, declared: str) -> StructType:
