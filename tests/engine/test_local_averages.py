@@ -112,6 +112,47 @@ def test_long_ones_are_left_to_spark(
     check(spark, kind, totals, is_made=False)
 
 
+LONG = [(28, 9), (28, 14), (28, 18), (38, 18), (30, 22), (30, 27), (38, 26), (38, 2), (34, 0)]
+
+
+def check_rounded_once(spark: SparkSession, kind: DecimalType, rows: list[tuple[int, int]]) -> None:
+    """By totals as by rows of which all but one are zero, of (total, count)."""
+    sums, counts = decimals(kind, [total for total, _ in rows]), [count for _, count in rows]
+    totals = totals_of(kind, sums, [*counts]).append_column("_at", pa.array(range(len(rows))))
+    frame = Rows.of(totals).along(spark)
+    found, _ = fetched(frame.select("_at", F.expr(value_of(MEAN, NODE, {"v": kind})).alias("mean")))
+    total, none = (f"CAST({one} AS {kind.simpleString()})" for one in ("_sum_0", "0"))
+    value = f"IF(place = 1, {total}, {none})"
+    apart = frame.select("_at", "_sum_0", F.expr("explode(sequence(1, _count_0))").alias("place"))
+    wanted, _ = fetched(apart.groupBy("_at").agg(F.expr(f"avg({value})").alias("mean")))
+    assert found.schema == wanted.schema
+    found, wanted = found.sort_by("_at"), wanted.sort_by("_at")
+    both = zip(rows, found["mean"].to_pylist(), wanted["mean"].to_pylist(), strict=True)
+    unlike = [(row, mine, spark_s) for row, mine, spark_s in both if mine != spark_s]
+    assert unlike == []
+
+
+@pytest.mark.parametrize("kind", [DecimalType(*one) for one in LONG], ids=str)
+def test_averages_of_many_digits_are_rounded_once(spark: SparkSession, kind: DecimalType) -> None:
+    """All short fractions, and halves of the last digit just missed."""
+    rows = [
+        (sign * n, count) for sign in (1, -1) for count in (1, 2, 3, 7, 9) for n in (0, 1, 2, 5)
+    ]
+    rows += [(sign * n, 1333) for sign in (1, -1) for n in range(500, 560)]
+    rows += [(10**20 + 533, 1333), (-(10**20) - 4, 7)]
+    check_rounded_once(spark, kind, rows)
+
+
+@hypothesis.settings(max_examples=10)
+@hypothesis.given(st.data())
+def test_any_averages_of_many_digits(spark: SparkSession, data: st.DataObject) -> None:
+    kind = DecimalType(*data.draw(st.sampled_from(LONG)))
+    most = 10 ** min(kind.precision, 28) - 1
+    numbers = st.one_of(st.integers(-most, most), st.integers(-2000, 2000))
+    rows = data.draw(st.lists(st.tuples(numbers, st.integers(1, 2000)), min_size=20))
+    check_rounded_once(spark, kind, rows)
+
+
 @pytest.mark.parametrize("kind", [IntegerType(), LongType()], ids=str)
 def test_whole_numbers_are_doubled_first(spark: SparkSession, kind: DataType) -> None:
     sums = [1, -1, 2**53 + 1, -(2**53) - 1, 2**62 + 12345, -(2**63), 0, 7, None, 10]

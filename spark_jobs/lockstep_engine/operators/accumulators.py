@@ -253,15 +253,41 @@ def _average(place: int, kind: DataType) -> str:
 
 
 def _decimal_average(place: int, kind: DecimalType) -> str:
-    """Spark's avg of decimal(p, s): decimal(p + 4, s + 4), rounded half up.
+    """Spark's avg of decimal(p, s): decimal(p + 4, s + 4), rounded half up, once.
 
     Spark's division of decimals gives up scale where whole digits are many, so whole part and
     remainder are divided apart: the remainder is smaller than the count, of 13 digits at most.
     """
+    size = f"_count_{place}"
     total = f"CAST(_sum_{place} AS decimal({min(38, kind.precision + 10)}, {kind.scale}))"
-    count = f"CAST(_count_{place} AS decimal(13, 0))"
-    scale = min(38, kind.scale + 4)
-    result = f"decimal({min(38, kind.precision + 4)}, {scale})"
+    count = f"CAST({size} AS decimal(13, 0))"
+    precision, scale = min(38, kind.precision + 4), min(38, kind.scale + 4)
+    result = f"decimal({precision}, {scale})"
     rest = f"CAST({total} % {count} AS decimal({min(38, kind.scale + 13)}, {kind.scale}))"
-    whole = f"CAST(({total} - {total} % {count}) / {count} AS {result})"
-    return f"CAST({whole} + CAST({rest} / {count} AS {result}) AS {result})"
+    whole = f"(({total} - {total} % {count}) / {count})"
+    near = f"CAST(CAST({whole} AS {result}) + CAST({rest} / {count} AS {result}) AS {result})"
+    # Of the remainder's share Spark keeps 25 digits: where fewer follow those of the result than the
+    # count has, one just below a half may be rounded to it, and then again. And a sum of two
+    # decimals of 38 digits loses the last.
+    digits = min(13, 31 - kind.scale)
+    if digits < 3 or (kind.scale <= 8 and precision < 38):
+        return near
+    narrow = f"CAST({whole} AS decimal({min(37, precision)}, {scale}))"
+    exact = f"CAST({narrow} + {_share(total, size, kind.scale, digits)} AS {result})"
+    is_narrow = f"{size} < {10**digits} AND abs(CAST({whole} AS {result})) < {10 ** (37 - scale)}BD"
+    return f"CASE WHEN {is_narrow} THEN {exact} ELSE {near} END"
+
+
+def _share(total: str, size: str, scale: int, digits: int) -> str:
+    """What the remainder of a total adds to its average, for a size of so many digits: first as Spark
+    divides, which is off by one at most, then put right by what is left over."""
+    count = f"CAST({size} AS decimal({digits}, 0))"
+    rest = f"CAST(abs({total} % {count}) AS decimal({scale + digits}, {scale}))"
+    first = f"CAST({rest} / {count} AS decimal({scale + 5}, {scale + 4}))"
+    over = f"CAST({rest} - {first} * {count} AS decimal({scale + 6}, {scale + 4}))"
+    unit, half = f"1E-{scale + 4}BD", f"{count} * 5E-{scale + 5}BD"
+    right = (
+        f"CASE WHEN {over} >= {half} THEN {unit} WHEN {over} < -({half}) THEN -{unit} ELSE 0BD END"
+    )
+    signed = f"CASE WHEN {total} < 0 THEN -1BD ELSE 1BD END * ({first} + {right})"
+    return f"CAST({signed} AS decimal({scale + 5}, {scale + 4}))"
