@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from math import inf
 from threading import Lock
 
@@ -40,7 +40,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
 from lockstep.lake.changed_files import has_equality_deletes
-from lockstep.lake.deleted_positions import deleted_positions
+from lockstep.lake.deleted_positions import Positions, deleted_positions
 from lockstep.lake.file_batches import are_readable, names_in_file
 from lockstep.lake.kept_batches import (
     BATCH_ROWS,
@@ -104,10 +104,9 @@ class _Part:
         """How many are in the batches, in all columns."""
         return sum(len(one.places) for one in self.groups) * BATCH_ROWS * len(self.names)
 
-    def is_kept(self) -> bool:
+    def is_kept(self, group: _Group) -> bool:
         """Whether no file has to be opened."""
-        names = list(self.names.values())
-        return all(are_kept(self.path, one.number, names, one.places) for one in self.groups)
+        return are_kept(self.path, group.number, list(self.names.values()), group.places)
 
 
 def look_up(
@@ -141,17 +140,7 @@ def look_up(
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
-    keeps = sum(part.values for part in parts) <= MOST_KEPT
-
-    def rows_of(part: _Part) -> list[pa.RecordBatch]:
-        return list(_rows(table.io, part, wanted, keeps=keeps))
-
-    # What is kept takes less time than threads do to begin. Rows come in one order, whatever is kept.
-    opened = [part for part in parts if not part.is_kept()]
-    found_in = {
-        part.path: rows for part, rows in zip(opened, in_parallel(rows_of, opened), strict=True)
-    }
-    read = [found_in[part.path] if part.path in found_in else rows_of(part) for part in parts]
+    read = _read(table.io, parts, wanted)
     shape = schema_to_pyarrow(schema, include_field_ids=False)
     tables = (pa.Table.from_batches([batch]).cast(shape) for batch in chain.from_iterable(read))
     rows = pa.concat_tables([shape.empty_table(), *tables])
@@ -253,26 +242,50 @@ class _Zones:
 
 _ZONES = _Zones()
 """Of the whole process."""
+_NONE: Positions = np.empty(0, np.int64)
 
 
-def _rows(files: FileIO, part: _Part, wanted: _Wanted, *, keeps: bool) -> Iterator[pa.RecordBatch]:
-    if not part.groups:
-        return
-    deleted = deleted_positions(files, tuple(part.task.delete_files), part.path)
-    for group in part.groups:
-        batches = batches_of_group(
-            files, part.path, group.number, part.names, group.places, keeps=keeps
-        )
-        for first, rows in batches:
-            place = place_of(first, rows, group.size)
-            if place is not None:
-                keys = {part.names[name]: rows.column(name) for name in wanted}
-                _ZONES.note((part.path, group.number, place), keys)
-            start = group.first + first
-            here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
-            kept = np.setdiff1d(_places(rows, wanted), deleted[here] - start, True)
-            if len(kept):
-                yield rows.take(pa.array(kept))
+def _read(files: FileIO, parts: Sequence[_Part], wanted: _Wanted) -> list[list[pa.RecordBatch]]:
+    """The wanted rows of each row group, in one order, whatever is kept."""
+    keeps = sum(part.values for part in parts) <= MOST_KEPT
+    todo = [(part, group) for part in parts for group in part.groups]
+
+    def positions(part: _Part) -> Positions:
+        return deleted_positions(files, tuple(part.task.delete_files), part.path)
+
+    # First, and of each file once.
+    some = [part for part in parts if part.groups and part.task.delete_files]
+    deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
+
+    def rows_of(one: tuple[_Part, _Group]) -> list[pa.RecordBatch]:
+        part, group = one
+        gone = deleted.get(part.path, _NONE)
+        return list(_rows(files, part, group, wanted, gone, keeps=keeps))
+
+    # What is kept takes less time than threads do to begin.
+    is_opened = [not part.is_kept(group) for part, group in todo]
+    opened = iter(in_parallel(rows_of, compress(todo, is_opened)))
+    return [
+        next(opened) if is_new else rows_of(one)
+        for one, is_new in zip(todo, is_opened, strict=True)
+    ]
+
+
+def _rows(
+    files: FileIO, part: _Part, group: _Group, wanted: _Wanted, deleted: Positions, *, keeps: bool
+) -> Iterator[pa.RecordBatch]:
+    for first, rows in batches_of_group(
+        files, part.path, group.number, part.names, group.places, keeps=keeps
+    ):
+        place = place_of(first, rows, group.size)
+        if place is not None:
+            keys = {part.names[name]: rows.column(name) for name in wanted}
+            _ZONES.note((part.path, group.number, place), keys)
+        start = group.first + first
+        here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
+        kept = np.setdiff1d(_places(rows, wanted), deleted[here] - start, True)
+        if len(kept):
+            yield rows.take(pa.array(kept))
 
 
 def _places(rows: pa.RecordBatch, wanted: _Wanted) -> Numbers:
