@@ -12,6 +12,9 @@ compared row by row after each round. The first rounds do not count, as the JVM 
 both run; of the others the best of each does. Between queries small files and delete files are merged,
 as whoever owns such tables does.
 
+Beyond scale factor 1 rounds follow of a change of as many rows as at 1: the away range moves on by a
+part of itself. They say what an interval costs by the tables' size alone.
+
 Results are saved after each query, into those that the file has: scales and queries can be measured in
 parts.
 """
@@ -42,7 +45,7 @@ from lockstep.deploying import deploy
 CATALOG = "bench"
 DATABASE = "tpch"
 CHUNKS = 1000
-"""The keys are cut into so many ranges; one of them is always away."""
+"""The keys are cut into so many ranges, as long as one of which is what is away."""
 REFRESHED = {"orders": "o_orderkey", "lineitem": "l_orderkey", "partsupp": "ps_partkey"}
 """The tables that change, each with the key of which ranges go and come."""
 
@@ -65,7 +68,10 @@ class Lake:
         # Keys of orders are sparse: eight of every 32.
         orders, parts = int(1_500_000 * scale) * 4, int(200_000 * scale)
         self._keys = {"orders": orders, "lineitem": orders, "partsupp": parts}
+        self._parts = max(1, round(scale))
+        """Of a range, each with as many orders as one has at scale factor 1."""
         self._away = dict.fromkeys(REFRESHED, 0)
+        """The first part of what is away."""
         self.rows: dict[str, int] = {}
         generator = Path(sys.executable).with_name("tpchgen-cli")
         subprocess.run(
@@ -86,15 +92,25 @@ class Lake:
             ).create()
             self.rows[table] = rows.count()
         for table in REFRESHED:
-            self._take(table)
+            self._take(table, range(self._parts))
 
-    def change(self, tables: Iterable[str]) -> None:
-        """Of tables that change: take the next range away, put back the one that is."""
+    @property
+    def is_larger(self) -> bool:
+        """Than at scale factor 1, where a range is one part."""
+        return self._parts > 1
+
+    def change(self, tables: Iterable[str], *, is_part: bool = False) -> None:
+        """Take the next range of each table away, put back the one that is; or of each a part."""
         for table in tables:
-            back = self._range(table)
-            self._away[table] = (self._away[table] + 37) % CHUNKS
-            self._take(table)
+            first = self._away[table]
+            moved = first + (1 if is_part else 37 * self._parts)
+            if moved > (CHUNKS - 1) * self._parts:
+                moved = 0
+            before, after = (range(one, one + self._parts) for one in (first, moved))
+            self._away[table] = moved
+            self._take(table, [part for part in after if part not in before])
             rows = self.spark.read.parquet(str(self._folder / f"{table}.parquet"))
+            back = self._keys_of(table, [part for part in before if part not in after])
             rows.where(back).writeTo(f"{CATALOG}.{DATABASE}.{table}").append()
 
     def tidy(self) -> None:
@@ -109,12 +125,14 @@ class Lake:
             ):
                 self.spark.sql(f"CALL {CATALOG}.system.{call}")
 
-    def _take(self, table: str) -> None:
-        self.spark.sql(f"DELETE FROM {CATALOG}.{DATABASE}.{table} WHERE {self._range(table)}")
+    def _take(self, table: str, parts: Sequence[int]) -> None:
+        wanted = self._keys_of(table, parts)
+        self.spark.sql(f"DELETE FROM {CATALOG}.{DATABASE}.{table} WHERE {wanted}")
 
-    def _range(self, table: str) -> str:
-        chunk, key = self._away[table], REFRESHED[table]
-        low, high = (self._keys[table] * place // CHUNKS for place in (chunk, chunk + 1))
+    def _keys_of(self, table: str, parts: Sequence[int]) -> str:
+        """Of parts in a row."""
+        key, of_all = REFRESHED[table], CHUNKS * self._parts
+        low, high = (self._keys[table] * end // of_all for end in (parts[0], parts[-1] + 1))
         return f"{key} > {low} AND {key} <= {high}"
 
 
@@ -188,6 +206,11 @@ def measure(
             f"{name}: interval {sum(stages.values()):.2f} s ({_parts(stages)}), full {seconds:.2f} s, "
             f"{'equal' if equal else 'WRONG'}"
         )
+    same: dict[str, float] = {}
+    if lake.is_larger:
+        same["same_rows_seconds"] = round(of_as_many_rows(lake, name, text, rounds, settings), 3)
+        lake.spark.sql(_over_tables(text)).writeTo(full).overwritePartitions()
+        found[-1]["equal"] &= _equal(lake.spark, f"{CATALOG}.{name}.{name}", full)
     equal = all(one["equal"] for one in found)
     found = found[warm_ups:]
     best = min(found, key=lambda one: sum(one[stage] for stage in ("plan", "run", "publish")))
@@ -195,6 +218,7 @@ def measure(
     full_seconds = min(one["full"] for one in found)
     return {
         "incremental_seconds": round(incremental, 3),
+        **same,
         "full_seconds": round(full_seconds, 3),
         "ratio": round(full_seconds / incremental, 3),
         "first_interval_seconds": round(sum(parts.values()), 3),
@@ -202,6 +226,17 @@ def measure(
         "inside_run": {part: round(value, 3) for part, value in best["inside"].items()},
         "equal": equal,
     }
+
+
+def of_as_many_rows(lake: Lake, name: str, text: str, rounds: int, settings: Settings) -> float:
+    """The seconds of an interval whose change has as many rows as one has at scale factor 1."""
+    found = list[float]()
+    for _ in range(1 + rounds):
+        lake.change(changed_tables(text), is_part=True)
+        _, stages = advance(name, settings, lambda _: None)
+        found.append(sum(stages.values()))
+    say(f"{name}: of as many rows as at scale factor 1 {min(found[1:]):.2f} s")
+    return min(found[1:])
 
 
 def _parts(stages: Mapping[str, float]) -> str:

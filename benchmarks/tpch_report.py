@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,58 @@ def load(path: Path) -> Result:
 
 
 def table(result: Result) -> str:
-    """Each scale's queries in Markdown, with the geometric mean of their ratios."""
+    """Each scale's queries in Markdown, with the geometric mean of their ratios; of a larger one also
+    what as many changed rows take as at 1."""
     lines = []
     for scale, queries in result.items():
+        growth = _growth(queries, result.get("sf1", {}))
+        heads = ["query", "first interval (s)", "interval of the change (s)", "full recompute (s)"]
+        heads += ["ratio", *(["of as many rows as at 1 (s)", "against 1"] if growth else [])]
+        rows = list[list[str]]()
+        for name, one in queries.items():
+            row = [
+                name,
+                f"{one['first_interval_seconds']:.1f}",
+                f"{one['incremental_seconds']:.2f}",
+                f"{one['full_seconds']:.2f}",
+                f"{one['ratio']:.1f}{'' if one['equal'] else ' WRONG'}",
+            ]
+            if growth:
+                known = name in growth
+                row += (
+                    [f"{one['same_rows_seconds']:.2f}", f"{growth[name]:.2f}"]
+                    if known
+                    else ["", ""]
+                )
+            rows.append(row)
         ratios = [one["ratio"] for one in queries.values()]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        lines += [
-            f"### Scale factor {scale.removeprefix('sf')}",
-            "",
-            "| query | first interval (s) | interval of the change (s) | full recompute (s) | ratio |",
-            "|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {name} | {one['first_interval_seconds']:.1f} | {one['incremental_seconds']:.2f} | "
-            f"{one['full_seconds']:.2f} | {one['ratio']:.1f}{'' if one['equal'] else ' WRONG'} |"
-            for name, one in queries.items()
-        ]
-        lines += ["", f"Geometric mean of the ratios: {mean:.2f}; least {min(ratios):.2f}.", ""]
+        lines += [f"### Scale factor {scale.removeprefix('sf')}", ""]
+        lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        said = f"Geometric mean of the ratios: {_mean(ratios):.2f}; least {min(ratios):.2f}."
+        if growth:
+            said += (
+                f" As many changed rows take {_mean(growth.values()):.2f} times as long as at 1 in the "
+                f"geometric mean, {max(growth.values()):.2f} times at most."
+            )
+        lines += ["", said, ""]
     return "\n".join(lines)
+
+
+def _growth(
+    queries: Mapping[str, Mapping[str, Any]], smallest: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """By query, how many times as long an interval takes as at scale factor 1 for as many rows."""
+    return {
+        name: one["same_rows_seconds"] / smallest[name]["incremental_seconds"]
+        for name, one in queries.items()
+        if "same_rows_seconds" in one and name in smallest
+    }
+
+
+def _mean(numbers: Collection[float]) -> float:
+    """Geometric."""
+    return math.exp(sum(map(math.log, numbers)) / len(numbers))
 
 
 def plot(result: Result, path: Path) -> None:
