@@ -129,6 +129,13 @@ SETS = {
     "GROUP BY n % 2",
 }
 
+CONSTANTS = {
+    "whole number beside a decimal": "SELECT a, n * m AS x, typeof(n * m) AS product, "
+    "typeof(m + big) AS sum, typeof(less * m) AS less FROM (SELECT a, m, 2 AS n, 3L AS big, -1 AS less "
+    "FROM t) q",
+    "whole number above a decimal": "SELECT a, m FROM (SELECT a, m, 2 AS n FROM t) q WHERE m < n",
+}
+
 GROUPS = {
     "rollup": "SELECT a, c, count(*) AS n, sum(b) AS s FROM t GROUP BY ROLLUP (a, c)",
     "cube": "SELECT a, c, min(b) AS lo FROM t GROUP BY CUBE (a, c)",
@@ -402,6 +409,7 @@ QUERIES = {
         ("join", JOINS),
         ("subquery", SUBQUERIES),
         ("set", SETS),
+        ("constant", CONSTANTS),
         ("group", GROUPS),
         ("window", WINDOWS),
         ("recursion", RECURSION),

@@ -274,7 +274,30 @@ def test_substitution_knows_literals_fields_and_signs() -> None:
         Expression("concat('`a`', `a`.`a`, -`b`, \"`b`\")", ("a", "b")),
         {"a": Expression("f(`x`)", ("x",)), "b": Expression("-1")},
     )
-    assert found == Expression("concat('`a`', (f(`x`)).`a`, -(-1), \"`b`\")", ("x",))
+    assert found == Expression("concat('`a`', (f(`x`)).`a`, -CAST(-1 AS INT), \"`b`\")", ("x",))
+
+
+@pytest.mark.parametrize(
+    ("text", "put"),
+    [
+        ("7", "CAST(7 AS INT)"),
+        ("(-2147483648)", "CAST((-2147483648) AS INT)"),
+        ("2147483648", "CAST(2147483648 AS BIGINT)"),
+        ("7l", "CAST(7l AS BIGINT)"),
+        ("7S", "CAST(7S AS SMALLINT)"),
+        ("7Y", "CAST(7Y AS TINYINT)"),
+        ("9223372036854775808", "9223372036854775808"),
+        ("7.0", "7.0"),
+        ("7BD", "7BD"),
+    ],
+)
+def test_a_whole_number_stands_for_a_column_with_its_type(text: str, put: str) -> None:
+    """Beside a decimal Spark takes a literal to have as many digits as it is written with."""
+    column = {"n": Expression(text)}
+    assert substitute(
+        Expression("`n` * `m`", ("n", "m")), column | {"m": Expression("`m`", ("m",))}
+    ) == (Expression(f"{put} * `m`", ("m",)))
+    assert substitute(Expression("`n`", ("n",)), column) == Expression(text)
 
 
 # ── random plans ────────────────────────────────────────────────────────────────────────────────

@@ -48,6 +48,7 @@ _WORDS = re.compile(
     | (?P<dot>\.\s*)?`(?P<name>(?:[^`]|``)*)`""",
     re.VERBOSE | re.DOTALL,
 )
+_WHOLE_NUMBER = re.compile(r"\(?(?P<digits>-?\d+)(?P<suffix>[LSY]?)\)?", re.IGNORECASE)
 _LITERAL = re.compile(r"\d+(\.\d+)?[A-Za-z]*|'[^'\\]*'|NULL|TRUE|FALSE", re.IGNORECASE)
 
 
@@ -82,10 +83,27 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
         value = values[match.group("name").replace("``", "`")]
         references.extend(value.references)
         alone = match.span() == (0, len(expression.text))
+        if not alone and (kind := _type_of_whole(value.text)):
+            return f"CAST({value.text} AS {kind})"
         return value.text if alone or is_trivial(value) else f"({value.text})"
 
     text = _WORDS.sub(put, expression.text)
     return Expression(text, tuple(dict.fromkeys(references)))
+
+
+def _type_of_whole(text: str) -> str | None:
+    """The type of a literal that is a whole number. A column has it; beside a decimal the literal itself
+    would have as many digits as it is written with."""
+    found = _WHOLE_NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    if found["suffix"]:
+        return {"L": "BIGINT", "S": "SMALLINT", "Y": "TINYINT"}[found["suffix"].upper()]
+    bits = next(
+        (bits for bits in (32, 64) if -(2 ** (bits - 1)) <= int(found["digits"]) < 2 ** (bits - 1)),
+        0,
+    )
+    return {32: "INT", 64: "BIGINT"}.get(bits)
 
 
 def _bare_words(text: str) -> set[str]:
