@@ -177,9 +177,11 @@ def _value(tree: Formula, rows: Rows) -> _Value:
     match tree:
         case Column(name):
             return _of_column(name, rows)
-        case Constant(value):
+        case Constant(value, is_cast):
             kind = _kind_of(value)
-            return _Value(pa.scalar(value, to_arrow_type(kind)), kind, False, is_written=True)
+            return _Value(
+                pa.scalar(value, to_arrow_type(kind)), kind, False, is_written=not is_cast
+            )
         case Arithmetic(sign, left, right):
             return _arithmetic(sign, *_sides(left, right, rows))
         case Comparison(sign, left, right):

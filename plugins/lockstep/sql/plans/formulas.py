@@ -53,9 +53,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Constant:
-    """A whole number is an INT, with a point it is a DECIMAL of as many digits as are written."""
+    """A whole number is an INT, with a point it is a DECIMAL of as many digits as are written. Beside a
+    decimal a whole number has as many as are written, too, but where a cast says that it is an INT."""
 
     value: bool | int | Decimal | str | datetime.date
+    is_cast: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,21 @@ def _date(node: Any) -> Formula:
         raise _Other from error
 
 
+def _cast(node: Any) -> Formula:
+    """CAST(7 AS INT): of a whole number, to what it is."""
+    number, kind, is_safe = (node.args.get(name) for name in ("this", "to", "safe"))
+    is_whole = isinstance(kind, exp.DataType) and kind.is_type(exp.DataType.Type.INT)
+    number = without_parentheses(number)
+    is_negative = isinstance(number, exp.Neg)
+    digits = number.this if is_negative else number
+    if is_safe or not is_whole or not isinstance(digits, exp.Literal):
+        raise _Other
+    value = _literal(digits).value
+    if type(value) is not int:
+        raise _Other
+    return Constant(-value if is_negative else value, is_cast=True)
+
+
 def _arithmetic(node: Any) -> Formula:
     left, right = _parts(node, "this", "expression")
     sign = _SIGNS[type(node)]
@@ -405,6 +422,7 @@ _KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
         exp.Literal: _literal,
         exp.Boolean: _boolean,
         exp.Cast: _date,
+        exp.TryCast: _cast,  # as the parser has Spark's CAST
         **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
         exp.Neg: _negative,
         **dict.fromkeys((exp.EQ, exp.NEQ, *SIGNS), _comparison),

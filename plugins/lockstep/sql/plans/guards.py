@@ -25,7 +25,7 @@ from sqlglot.tokens import TokenType
 from lockstep.sql.plans.expressions import from_text, parsed
 from lockstep.sql.plans.terms import Expression, text_literal
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import children, span_of
+from lockstep.sql.reading.trees import children, span_of, without_parentheses
 
 __all__ = ["Guard", "guard"]
 
@@ -284,8 +284,10 @@ _LAZY_CALLS: Mapping[str, _Rule] = {
 def _is_cast(node: Any) -> bool:
     """Whether it is a cast of what a row has, and is null where it fails."""
     # sqlglot has TRY_CAST for both, as other engines' casts are both
-    is_cast = isinstance(node, exp.Cast) and not node.args.get("safe")
-    return is_cast and not isinstance(node.this, exp.Literal) and node.to.this not in _NOT_GUARDED
+    if not isinstance(node, exp.Cast) or node.args.get("safe") or node.to.this in _NOT_GUARDED:
+        return False
+    value = without_parentheses(node.this)
+    return not isinstance(value.this if isinstance(value, exp.Neg) else value, exp.Literal)
 
 
 def _is_cast_call(node: Any) -> bool:
