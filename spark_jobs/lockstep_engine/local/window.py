@@ -73,14 +73,15 @@ def _worth_looking_at(node: Window, rows: Rows, delta: Rows) -> Rows:
     else:
         weights = delta.table[WEIGHT].to_numpy()
         most = (node.first or 0) - int(weights[weights < 0].sum())
-        order = _order(rows, node.calls[0].order)
-        places = (
-            np.unique(np.stack(order), axis=1, return_inverse=True)[1].ravel() if order else None
-        )
-        if places is None:
+        by_order = _order(rows, node.calls[0].order)
+        if not by_order:
             return rows
-        counts = np.bincount(places, rows.table[WEIGHT].to_numpy())
-        wanted = places <= np.searchsorted(np.cumsum(counts), most)
+        order = np.lexsort(by_order[::-1])
+        is_new = starts(*(one[order] for one in by_order))
+        counts = np.add.reduceat(rows.table[WEIGHT].to_numpy()[order], np.flatnonzero(is_new))
+        last = np.searchsorted(np.cumsum(counts), most)
+        wanted = np.zeros(len(rows), np.bool_)
+        wanted[order[np.cumsum(is_new) - 1 <= last]] = True
     return rows.where(pa.array(wanted))
 
 
