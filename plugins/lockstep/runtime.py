@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -107,6 +108,7 @@ class Pipeline:
         self.circuit = build_circuit(self.project)
         self._sources: ProjectSources | None = None
         self._parts: stages.Parts | None = None
+        self._kept = ExitStack()
 
     def state(self) -> PipelineState:
         """What is recorded now."""
@@ -165,7 +167,8 @@ class Pipeline:
         return maintained
 
     def close(self) -> None:
-        """Close the connections to the sources."""
+        """Close the connections to the sources and the store."""
+        self._kept.close()
         if self._sources is not None:
             self._sources.close()
             self._sources = None
@@ -194,6 +197,7 @@ class Pipeline:
         from lockstep.adapters.sources import ProjectSources
 
         require_broker(self.name, self._files, self.settings)
+        self._kept.enter_context(self._store.at_hand())
         project, configuration = self.project, self.project.configuration
         catalog, tables = tables_of(project, self.settings)
         self._sources = ProjectSources(project, catalog)

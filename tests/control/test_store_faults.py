@@ -256,6 +256,25 @@ def test_sqlite_writes_are_durable_and_readers_do_not_wait(tmp_path: Path) -> No
     assert store.read("p").desired is RunState.PAUSE
 
 
+def test_a_store_at_hand_brings_nothing_home_until_it_is_left(tmp_path: Path) -> None:
+    """SQLite empties its log, and drops it, where the last connection is closed."""
+    store, log = SqlStore(store_url(tmp_path)), tmp_path / "control.db-wal"
+    store.apply("p", deploy())
+    assert not log.exists()
+    with store.at_hand():
+        store.apply("q", deploy())
+        assert log.stat().st_size > 0
+        assert SqlStore(store_url(tmp_path)).pipelines() == ("p", "q")
+    assert not log.exists()
+    assert store.pipelines() == ("p", "q")
+
+
+def test_a_store_that_does_not_answer_is_not_at_hand(tmp_path: Path) -> None:
+    (tmp_path / "control.db").mkdir()
+    with pytest.raises(Unreachable), SqlStore(store_url(tmp_path)).at_hand():
+        pass
+
+
 def test_up_to_date_tables_are_used_without_alembic(tmp_path: Path) -> None:
     SqlStore(store_url(tmp_path)).apply("p", deploy())
     program = (
