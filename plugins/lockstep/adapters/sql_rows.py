@@ -59,16 +59,22 @@ def read_names(connection: Connection) -> tuple[str, ...]:
     return tuple(sorted(connection.execute(select(tables.pipelines.c.name)).scalars()))
 
 
-def read_state(connection: Connection, name: str, *, lock: bool = False) -> PipelineState | None:
+def read_state(
+    connection: Connection, name: str, known: PipelineState | None = None, *, lock: bool = False
+) -> PipelineState | None:
     """The state, or None where nothing is deployed under that name.
 
     The connection's transaction must see one snapshot; with `lock`, nobody else can change the
-    pipeline until it ends (SQLite's write transactions are alone anyway).
+    pipeline until it ends (SQLite's write transactions are alone anyway). `known` is a state that was
+    read, or written: it is the answer where the pipeline's own row is still the same, which each change
+    gives another revision.
     """
     query = select(tables.pipelines).where(tables.pipelines.c.name == name)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     if row is None:
         return None
+    if known is not None and _pipeline_values(None, known).items() <= dict(row._mapping).items():
+        return known
     versions = _read_versions(connection, name, *_KEPT)
     dropped = _read_versions(connection, name, *_DROPPED)
     log = partial(read_divisions, connection, name)

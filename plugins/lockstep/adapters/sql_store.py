@@ -66,6 +66,8 @@ class SqlStore:
         self._where = self._engine.url.render_as_string(hide_password=True)
         self._is_ready = False
         self._preparing = Lock()
+        self._known: dict[str, PipelineState] = {}
+        """By pipeline, as it was read or written last."""
 
     def pipelines(self) -> tuple[str, ...]:
         """Names of all deployed pipelines, sorted."""
@@ -181,20 +183,28 @@ class SqlStore:
                 f"{self._where} failed while it was committing {type(change).__name__} of "
                 f"pipeline {after.name}: {error.orig}"
             )
+        self._known[after.name] = after
         return Landed(after)
 
     def _before(
         self, connection: Connection, pipeline: str, change: Change, *, lock: bool
     ) -> PipelineState | None:
-        state = sql_rows.read_state(connection, pipeline, lock=lock)
+        state = self._state(connection, pipeline, lock=lock)
         if state is None and not isinstance(change, Deploy | Restore):
             raise self._not_deployed(connection, pipeline)
         return state
 
     def _deployed(self, connection: Connection, pipeline: str) -> PipelineState:
-        state = sql_rows.read_state(connection, pipeline)
+        state = self._state(connection, pipeline, lock=False)
         if state is None:
             raise self._not_deployed(connection, pipeline)
+        return state
+
+    def _state(self, connection: Connection, pipeline: str, *, lock: bool) -> PipelineState | None:
+        known = self._known.get(pipeline)
+        state = sql_rows.read_state(connection, pipeline, known, lock=lock)
+        if state is not None:
+            self._known[pipeline] = state
         return state
 
     def _not_deployed(self, connection: Connection, pipeline: str) -> NotDeployed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.circuit import (
@@ -62,9 +63,15 @@ def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
 
     `${key}` in SQL and options is filled from `variables`, then from the spec's configuration.
     """
+    return _parsed(files, tuple(sorted(variables.items())))
+
+
+@lru_cache(maxsize=16)
+def _parsed(files: ProjectFiles, variables: tuple[tuple[str, str], ...]) -> Project:
+    """Each stage of an interval asks for the same project."""
     spec = parse_spec(files.spec)
     _check_made(files)
-    filled = {**spec.configuration, **variables}
+    filled = {**spec.configuration, **dict(variables)}
     statements = [
         statement
         for name, text in files.files
