@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
+from random import Random
 from typing import Any
 
 import hypothesis
@@ -32,7 +33,7 @@ MEAN = AggregateCall("mean", AggregateFunction.AVG, "v")
 NODE = Aggregate(Scan("t", ("v",)), (), (MEAN,))
 
 COUNTS = st.one_of(st.integers(1, 40), st.integers(1, 10**8))
-DECIMALS = [DecimalType(15, 2), DecimalType(7, 0), DecimalType(30, 11)]
+DECIMALS = [DecimalType(15, 2), DecimalType(7, 0), DecimalType(30, 11), DecimalType(28, 18)]
 
 
 def totals_of(kind: DataType, sums: list[Any], counts: list[int | None]) -> pa.Table:
@@ -102,7 +103,7 @@ def test_any_averages(spark: SparkSession, data: st.DataObject) -> None:
         (DecimalType(38, 36), 1, 3),
         (DecimalType(7, 0), 10**8, 2),
         (DecimalType(20, 2), -(2**63), 2),
-        (DecimalType(28, 18), 533, 1333),
+        (DecimalType(28, 19), 533, 1333),
     ],
 )
 def test_long_ones_are_left_to_spark(
@@ -141,6 +142,33 @@ def test_averages_of_many_digits_are_rounded_once(spark: SparkSession, kind: Dec
     rows += [(sign * n, 1333) for sign in (1, -1) for n in range(500, 560)]
     rows += [(10**20 + 533, 1333), (-(10**20) - 4, 7)]
     check_rounded_once(spark, kind, rows)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [DecimalType(*one) for one in [*LONG, (38, 0), (38, 1), (35, 3), (38, 8)]],
+    ids=str,
+)
+def test_averages_of_very_many_rows(spark: SparkSession, kind: DecimalType) -> None:
+    """As many as cannot be laid out beside them."""
+    random = Random(kind.scale)
+    most = 13 if kind.scale <= 18 else 31 - kind.scale
+    counts = [random.randrange(10 ** (most - 1)) + 10 ** (most - 1) for _ in range(40)]
+    counts += [min(2_000_001, 10**most - 1), min(20_000_001, 10**most - 1)]
+    sums = [
+        random.choice((1, -1)) * random.randrange(10 ** random.randrange(1, 28)) for _ in counts
+    ]
+    sums[-2:] = [10 ** (2 + kind.scale), 10 ** (2 + kind.scale)]
+    totals = totals_of(kind, decimals(kind, [*sums]), [*counts])
+    frame = Rows.of(totals.append_column("_at", pa.array(range(len(counts))))).along(spark)
+    made = F.expr(value_of(MEAN, NODE, {"v": kind})).alias("mean")
+    found, _ = fetched(frame.select("_at", made))
+    digit, exact = Decimal(1).scaleb(-kind.scale - 4), Context(prec=80, rounding=ROUND_HALF_UP)
+    wanted = [
+        exact.quantize(exact.divide(Decimal(total).scaleb(-kind.scale), Decimal(count)), digit)
+        for total, count in zip(sums, counts, strict=True)
+    ]
+    assert found.sort_by("_at")["mean"].to_pylist() == wanted
 
 
 @hypothesis.settings(max_examples=10)

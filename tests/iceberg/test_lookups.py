@@ -117,6 +117,24 @@ def test_row_groups_without_wanted_keys_are_not_read(
     assert sorted(read) == [2, 7]
 
 
+def test_what_is_too_much_is_not_read_to_the_end(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column with few values lies in few bytes, whatever its rows."""
+    dense = table.catalog.create_table("db.dense", SCHEMA, properties=GROUP)
+    dense.append(pa.table([[7] * 5000, range(5000), ["x"] * 5000], schema=SCHEMA))
+    read = []
+
+    def noted(files: Any, path: str, group: int, *more: Any, **named: Any) -> Any:
+        read.append(group)
+        return kept_batches.batches_of_group(files, path, group, *more, **named)
+
+    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    monkeypatch.setattr(lookups, "MOST_ROWS", 250)
+    assert found(dense, ("Id",), {"Id": numbers(7)}) is None
+    assert 3 <= len(read) < 50
+
+
 def remove_data(table: Table) -> None:
     for task in table.scan().plan_files():
         Path(task.file.file_path.removeprefix("file://")).unlink()

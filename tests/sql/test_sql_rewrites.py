@@ -20,6 +20,7 @@ from lockstep.sql.plans.expressions import (
     ordered,
     rejects_nulls,
     substitute,
+    upper_bound,
 )
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -88,7 +89,13 @@ RULES: dict[str, tuple[Node, ...]] = {
     "filter_below_project": (
         where(select(T, s="`a` + `b`", k="'it''s `s`'"), "`s` * 2 > 1 AND `k` = '`s`'", "s", "k"),
     ),
-    "filter_below_union": (where(UnionAll((T, T)), "`a` > 1", "a"),),
+    "filter_below_union": (
+        where(UnionAll((T, T)), "`a` > 1", "a"),
+        where(UnionAll((T, T)), "NOT (`a` IN (1, 2 + 3) OR `b` IS NULL)", "a", "b"),
+        where(UnionAll((T, T)), "`a` + INTERVAL 1 HOUR > now()", "a"),
+        where(UnionAll((T, T)), "`a` * `b` > 1", "a", "b"),
+        where(UnionAll((T, T)), "CAST(`a` AS STRING) = '1'", "a"),
+    ),
     "filter_below_time_window": (
         where(TimeWindow(T, "w", "b", "10 seconds", "5 seconds"), "`a` > 1", "a"),
         where(TimeWindow(T, "w", "b", "10 seconds", "5 seconds"), "`w`.start > `b`", "w", "b"),
@@ -242,6 +249,15 @@ def test_equality_knows_null_safe_equality() -> None:
     assert equality(Expression("`a` < `b`")) is None
 
 
+def test_a_bound_of_a_rank_is_also_told_by_a_column_of_a_constant() -> None:
+    bound = substitute(
+        Expression("`r` < `k`", ("r", "k")),
+        {"r": Expression("`r`", ("r",)), "k": Expression("3")},
+    )
+    assert bound is not None
+    assert upper_bound(bound, Expression("`r`", ("r",))) == 2
+
+
 def test_of_comparisons_in_a_row_nothing_is_said() -> None:
     """Spark reads (a = b) < c, and a tree that says a = (b < c) would be another condition."""
     assert equality(Expression("`a` = `b` < `c`")) is None
@@ -281,6 +297,7 @@ def test_substitution_knows_literals_fields_and_signs() -> None:
     ("text", "put"),
     [
         ("7", "CAST(7 AS INT)"),
+        ("((7))", "CAST(((7)) AS INT)"),
         ("(-2147483648)", "CAST((-2147483648) AS INT)"),
         ("2147483648", "CAST(2147483648 AS BIGINT)"),
         ("7l", "CAST(7l AS BIGINT)"),

@@ -142,11 +142,11 @@ def look_up(
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
     read = _read(table.io, parts, wanted)
+    if read is None:
+        return None
     shape = schema_to_pyarrow(schema, include_field_ids=False)
     tables = (pa.Table.from_batches([batch]).cast(shape) for batch in chain.from_iterable(read))
     rows = pa.concat_tables([shape.empty_table(), *tables])
-    if rows.num_rows > MOST_ROWS:
-        return None
     return rows.select(list(names.values())).rename_columns(list(names))
 
 
@@ -246,10 +246,14 @@ _ZONES = _Zones()
 _NONE: Positions = np.empty(0, np.int64)
 
 
-def _read(files: FileIO, parts: Sequence[_Part], wanted: _Wanted) -> list[list[pa.RecordBatch]]:
-    """The wanted rows of each row group, in one order, whatever is kept."""
+def _read(
+    files: FileIO, parts: Sequence[_Part], wanted: _Wanted
+) -> list[list[pa.RecordBatch]] | None:
+    """The wanted rows of each row group, in one order, whatever is kept; None where they are many: it is
+    seen as they come, as a column with few values lies in few bytes."""
     keeps = sum(part.values for part in parts) <= MOST_KEPT
     todo = [(part, group) for part in parts for group in part.groups]
+    counted = list[int]()
 
     def positions(part: _Part) -> Positions:
         return deleted_positions(files, tuple(part.task.delete_files), part.path)
@@ -260,16 +264,23 @@ def _read(files: FileIO, parts: Sequence[_Part], wanted: _Wanted) -> list[list[p
 
     def rows_of(one: tuple[_Part, _Group]) -> list[pa.RecordBatch]:
         part, group = one
-        gone = deleted.get(part.path, _NONE)
-        return list(_rows(files, part, group, wanted, gone, keeps=keeps))
+        gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
+        if sum(counted) <= MOST_ROWS:
+            for batch in _rows(files, part, group, wanted, gone, keeps=keeps):
+                found.append(batch)
+                counted.append(batch.num_rows)
+                if sum(counted) > MOST_ROWS:
+                    break
+        return found
 
     # What is kept takes less time than threads do to begin.
     is_opened = [not part.is_kept(group) for part, group in todo]
     opened = iter(in_parallel(rows_of, compress(todo, is_opened)))
-    return [
+    found = [
         next(opened) if is_new else rows_of(one)
         for one, is_new in zip(todo, is_opened, strict=True)
     ]
+    return found if sum(counted) <= MOST_ROWS else None
 
 
 def _rows(

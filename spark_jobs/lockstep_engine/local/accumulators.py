@@ -197,8 +197,8 @@ def _doubled(high: pa.ChunkedArray, low: pa.ChunkedArray) -> npt.NDArray[np.floa
 _SHIFT = 10_000
 """An average has four digits more after the point."""
 _MOST_COUNTED = 10**9
-_LARGEST_SCALE = 11
-"""Beyond it the text that Spark evaluates rounds twice."""
+_LARGEST_SCALE = 18
+"""Up to it what Spark evaluates is exact whatever the count is."""
 _MOST_SUMMED = (1 << 62) // (2 * _SHIFT)
 
 

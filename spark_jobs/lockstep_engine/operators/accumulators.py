@@ -268,9 +268,11 @@ def _decimal_average(place: int, kind: DecimalType) -> str:
     near = f"CAST(CAST({whole} AS {result}) + CAST({rest} / {count} AS {result}) AS {result})"
     # Of the remainder's share Spark keeps 25 digits: where fewer follow those of the result than the
     # count has, one just below a half may be rounded to it, and then again. And a sum of two
-    # decimals of 38 digits loses the last.
+    # decimals of 38 digits loses the last, but for six after the point. Of averages that have more
+    # digits than there is place for these are still lost, and so are those of more than 28 after
+    # the point, which nobody has.
     digits = min(13, 31 - kind.scale)
-    if digits < 3 or (kind.scale <= 8 and precision < 38):
+    if digits < 3 or kind.scale <= (8 if precision < 38 else 2):
         return near
     narrow = f"CAST({whole} AS decimal({min(37, precision)}, {scale}))"
     exact = f"CAST({narrow} + {_share(total, size, kind.scale, digits)} AS {result})"
@@ -284,7 +286,8 @@ def _share(total: str, size: str, scale: int, digits: int) -> str:
     count = f"CAST({size} AS decimal({digits}, 0))"
     rest = f"CAST(abs({total} % {count}) AS decimal({scale + digits}, {scale}))"
     first = f"CAST({rest} / {count} AS decimal({scale + 5}, {scale + 4}))"
-    over = f"CAST({rest} - {first} * {count} AS decimal({scale + 6}, {scale + 4}))"
+    places = scale + 4 + max(2, digits - scale - 3)
+    over = f"CAST({rest} - {first} * {count} AS decimal({places}, {scale + 4}))"
     unit, half = f"1E-{scale + 4}BD", f"{count} * 5E-{scale + 5}BD"
     right = (
         f"CASE WHEN {over} >= {half} THEN {unit} WHEN {over} < -({half}) THEN -{unit} ELSE 0BD END"

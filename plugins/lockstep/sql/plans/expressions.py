@@ -18,13 +18,14 @@ from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.reading.clocks import bounds_of, clock_text, has_months
 from lockstep.sql.reading.comparisons import MIRRORED, SIGNS, is_chained
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import without_parentheses
+from lockstep.sql.reading.trees import children, without_parentheses
 
 __all__ = [
     "all_of",
     "any_of",
     "clock_bounds",
     "common_part",
+    "compares_columns",
     "comparison",
     "conjuncts",
     "disjuncts",
@@ -48,7 +49,11 @@ _WORDS = re.compile(
     | (?P<dot>\.\s*)?`(?P<name>(?:[^`]|``)*)`""",
     re.VERBOSE | re.DOTALL,
 )
-_WHOLE_NUMBER = re.compile(r"\(?(?P<digits>-?\d+)(?P<suffix>[LSY]?)\)?", re.IGNORECASE)
+_WHOLE_NUMBER = re.compile(r"\(*(?P<digits>-?\d+)(?P<suffix>[LSY]?)\)*", re.IGNORECASE)
+_COMPARING = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In),
+    *(exp.And, exp.Or, exp.Not, exp.Is, exp.Like),
+)
 _LITERAL = re.compile(r"\d+(\.\d+)?[A-Za-z]*|'[^'\\]*'|NULL|TRUE|FALSE", re.IGNORECASE)
 
 
@@ -104,6 +109,21 @@ def _type_of_whole(text: str) -> str | None:
         0,
     )
     return {32: "INT", 64: "BIGINT"}.get(bits)
+
+
+def compares_columns(predicate: Expression) -> bool:
+    """Whether nothing is done with columns but to compare them, and to move times: it then means the
+    same of values of a narrower type."""
+    pending = [parsed(predicate)[1]]
+    while pending:
+        node = without_parentheses(pending.pop())
+        if isinstance(node, exp.Column) or node.find(exp.Column) is None:
+            continue
+        moves = isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval)
+        if not moves and not isinstance(node, _COMPARING):
+            return False
+        pending += children(node)
+    return True
 
 
 def _bare_words(text: str) -> set[str]:
@@ -224,7 +244,7 @@ def moved_column(expression: Expression) -> Moved | None:
     return Moved(column.references[0], tuple(added), tuple(taken)) if column.is_column else None
 
 
-_WHOLE = re.compile(r"\d{1,9}")
+_WHOLE = re.compile(r"(?P<bare>\d{1,9})|CAST\((?P<cast>\d{1,9}) AS INT\)")
 
 
 def upper_bound(condition: Expression, whole: Expression) -> int | None:
@@ -240,9 +260,10 @@ def upper_bound(condition: Expression, whole: Expression) -> int | None:
     left, sign, right = found
     if right == whole:
         left, sign, right = right, MIRRORED.get(sign, sign), left
-    if left != whole or not _WHOLE.fullmatch(right.text) or sign not in ("=", "<", "<="):
+    number = _WHOLE.fullmatch(right.text)
+    if left != whole or number is None or sign not in ("=", "<", "<="):
         return None
-    return int(right.text) - (sign == "<")
+    return int(number["bare"] or number["cast"]) - (sign == "<")
 
 
 @lru_cache(maxsize=4096)

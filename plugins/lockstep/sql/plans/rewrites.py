@@ -18,6 +18,7 @@ from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.expressions import (
     all_of,
     common_part,
+    compares_columns,
     conjuncts,
     is_trivial,
     occurrences,
@@ -131,8 +132,13 @@ def filter_below_project(node: Node) -> Node:
 
 
 def filter_below_union(node: Node) -> Node:
-    """Filter(UnionAll(a, b)) → UnionAll(Filter(a), Filter(b))."""
-    if isinstance(node, Filter) and isinstance(node.input, UnionAll):
+    """Filter(UnionAll(a, b)) → UnionAll(Filter(a), Filter(b)), where it means the same in a branch: its
+    columns may have narrower types than those of the union."""
+    if (
+        isinstance(node, Filter)
+        and isinstance(node.input, UnionAll)
+        and compares_columns(node.predicate)
+    ):
         return UnionAll(tuple(Filter(branch, node.predicate) for branch in node.input.branches))
     return node
 
