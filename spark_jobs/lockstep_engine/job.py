@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite, ViewDifference
 from lockstep.control.ports import Progress
 from lockstep.control.step_log import step_log
-from lockstep.errors import FailedRow
-from lockstep.ids import FAILED_ROWS_TABLE, errors_table, late_table
-from lockstep.sql.circuit import ON_ERROR, Project
+from lockstep.errors import FailedRow, StateDiverged
+from lockstep.ids import FAILED_ROWS_TABLE, errors_table, is_trace, late_table
+from lockstep.sql.circuit import ON_ERROR, Circuit, Project
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
@@ -56,6 +56,7 @@ def run_interval(
     with watch.part("compile"):
         project = parse_project(job.files, job.variables)
         circuit = build_circuit(project)
+        _check_traces(job, circuit)
         configure_catalog(spark, job.catalog)
         register_functions(spark, project.functions)
     attempt = Attempt(spark, job, state, progress, project, circuit, watch)
@@ -73,6 +74,22 @@ def run_interval(
     with watch.part("anew"):
         in_parallel(lambda table: state.drop_refs(table, [job.branch]), state.tables())
     return _run_guarded(attempt)
+
+
+def _check_traces(job: IntervalJob, circuit: Circuit) -> None:
+    """Raises StateDiverged where a trace would be taken for a new one, without rows, though the version
+    has some: another release of Lockstep may make another plan of a query, and names are of plans."""
+    if job.base_version == 0 or job.rebuilding is not None:
+        return
+    missing = sorted({trace.table for trace in circuit.traces} - job.base_tables.keys())
+    if missing:
+        raise StateDiverged(
+            f"pipeline {job.pipeline}: its queries need state that version {job.base_version} has not",
+            expected=f"{', '.join(missing)}: as this release names them",
+            found=", ".join(sorted(filter(is_trace, job.base_tables))) or "no traces",
+            next_step="lockstep deploy DIR: the next interval then makes it from the sources; or run "
+            "the release that wrote the version",
+        )
 
 
 def preview_rebuild(

@@ -12,8 +12,9 @@ import pytest
 
 from lockstep.adapters.verify import verify
 from lockstep.deploying import preview, propose, reconcile
-from lockstep.errors import AuditFailed, Refused
+from lockstep.errors import AuditFailed, Refused, StateDiverged
 from lockstep.runtime import Pipeline, recorded
+from lockstep.sql import incremental
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import MERGE_ON_READ, Shop, rows
@@ -100,6 +101,25 @@ def test_traces_that_the_new_queries_share_are_kept(shop: Shop) -> None:
     assert any("reads nothing again" in line or "traces" in line for line in shop.said)
     shop.check(changed)
     go_on(shop, changed)
+
+
+def test_another_plan_of_the_same_query_does_not_begin_with_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another release may make it: each trace then has another name."""
+    named = incremental._canonical
+    monkeypatch.setattr(incremental, "_canonical", lambda *about: ["anew", *named(*about)])
+    before = recorded(shop.database, shop.settings).version
+    shop.sql("INSERT INTO @sales VALUES (6, 'nut', 90)")
+    with pytest.raises(StateDiverged, match="need state that version") as caught:
+        shop.advance()
+    assert "lockstep deploy" in caught.value.next_step
+    assert recorded(shop.database, shop.settings).version == before
+    deploy(shop, FIRST)
+    shop.advance()
+    assert published(shop, "large", before.last_step + 1) == Counter({(6, 90, 1): 1})
+    shop.check(FIRST)
+    go_on(shop, FIRST)
 
 
 def test_a_new_view_and_one_that_is_gone(shop: Shop) -> None:
