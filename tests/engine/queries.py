@@ -133,6 +133,11 @@ CONSTANTS = {
     "whole number beside a decimal": "SELECT a, n * m AS x, typeof(n * m) AS product, "
     "typeof(m + big) AS sum, typeof(less * m) AS less FROM (SELECT a, m, 2 AS n, 3L AS big, -1 AS less "
     "FROM t) q",
+    "whole number by its alias": "SELECT a, 2 AS n, n * m AS x, typeof(n * m) AS kind FROM t",
+    "whole number by its alias, in groups": "SELECT c, 2 AS n, sum(m) AS s FROM t GROUP BY c "
+    "HAVING typeof(n * sum(m)) = 'decimal(29,2)' AND n * count(*) > 2",
+    "branches of two types": "SELECT n, i FROM (SELECT a * 500000000 AS n, b AS i FROM t UNION ALL "
+    "SELECT CAST(d AS BIGINT), a FROM u) q WHERE n * i > -100000",
     "whole number above a decimal": "SELECT a, m FROM (SELECT a, m, 2 AS n FROM t) q WHERE m < n",
 }
 

@@ -173,6 +173,8 @@ def test_every_expression_fails_for_some_row(rows: Any) -> None:
         "-`a`",
         "TRY_CAST(`s` AS INT)",
         "CAST(`s` AS VARCHAR(3))",
+        "`a` = CAST(3L AS BIGINT)",
+        "`a` = CAST((-3) AS INT)",
         "raise_error('no')",
     ],
 )

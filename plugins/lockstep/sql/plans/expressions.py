@@ -23,6 +23,7 @@ from lockstep.sql.reading.trees import children, without_parentheses
 __all__ = [
     "all_of",
     "any_of",
+    "as_operand",
     "clock_bounds",
     "common_part",
     "compares_columns",
@@ -88,12 +89,17 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
         value = values[match.group("name").replace("``", "`")]
         references.extend(value.references)
         alone = match.span() == (0, len(expression.text))
-        if not alone and (kind := _type_of_whole(value.text)):
-            return f"CAST({value.text} AS {kind})"
-        return value.text if alone or is_trivial(value) else f"({value.text})"
+        return value.text if alone else as_operand(value)
 
     text = _WORDS.sub(put, expression.text)
     return Expression(text, tuple(dict.fromkeys(references)))
+
+
+def as_operand(value: Expression) -> str:
+    """The text that stands for a column that has the value, in a larger expression."""
+    if kind := _type_of_whole(value.text):
+        return f"CAST({value.text} AS {kind})"
+    return value.text if is_trivial(value) else f"({value.text})"
 
 
 def _type_of_whole(text: str) -> str | None:

@@ -286,8 +286,15 @@ def _is_cast(node: Any) -> bool:
     # sqlglot has TRY_CAST for both, as other engines' casts are both
     if not isinstance(node, exp.Cast) or node.args.get("safe") or node.to.this in _NOT_GUARDED:
         return False
-    value = without_parentheses(node.this)
-    return not isinstance(value.this if isinstance(value, exp.Neg) else value, exp.Literal)
+    return not _is_literal(node.this)
+
+
+def _is_literal(node: Any) -> bool:
+    """Also one with a sign, or with a type: 7L is a cast for sqlglot."""
+    node = without_parentheses(node)
+    while isinstance(node, exp.Neg | exp.Cast):
+        node = without_parentheses(node.this)
+    return isinstance(node, exp.Literal)
 
 
 def _is_cast_call(node: Any) -> bool:

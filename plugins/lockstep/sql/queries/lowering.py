@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.expressions import as_operand
 from lockstep.sql.plans.nodes import Expression
 from lockstep.sql.queries.functions import (
     check_supported,
@@ -79,7 +80,7 @@ class ExpressionLowering:
         def replace(part: Any) -> str | None:
             if special is not None and (found := special(part)) is not None:
                 references.extend(found.references)
-                return found.text if _is_atom(found) or part is node else f"({found.text})"
+                return found.text if found.is_column or part is node else f"({found.text})"
             if id(part) in renamed:
                 return renamed[id(part)]
             if isinstance(part, exp.Column):
@@ -179,13 +180,6 @@ class ExpressionLowering:
 
 
 def with_fields(base: Expression, fields: list[str]) -> Expression:
-    """Access to a field of a struct: `base`.field."""
-    if not fields:
-        return base if _is_atom(base) else Expression(f"({base.text})", base.references)
-    head = base.text if _is_atom(base) else f"({base.text})"
+    """Access to a field of a struct, `base`.field; without fields what stands for a column."""
     tail = "".join(f".{name if name.isidentifier() else quoted(name)}" for name in fields)
-    return Expression(head + tail, base.references)
-
-
-def _is_atom(expression: Expression) -> bool:
-    return expression.is_column
+    return Expression(as_operand(base) + tail, base.references)
