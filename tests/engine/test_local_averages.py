@@ -33,7 +33,7 @@ MEAN = AggregateCall("mean", AggregateFunction.AVG, "v")
 NODE = Aggregate(Scan("t", ("v",)), (), (MEAN,))
 
 COUNTS = st.one_of(st.integers(1, 40), st.integers(1, 10**8))
-DECIMALS = [DecimalType(15, 2), DecimalType(7, 0), DecimalType(30, 11), DecimalType(28, 18)]
+DECIMALS = [DecimalType(15, 2), DecimalType(7, 0), DecimalType(30, 11)]
 
 
 def totals_of(kind: DataType, sums: list[Any], counts: list[int | None]) -> pa.Table:
@@ -85,7 +85,7 @@ def test_decimals_are_rounded_half_up(spark: SparkSession, kind: DecimalType) ->
 @hypothesis.settings(max_examples=15)
 @hypothesis.given(st.data())
 def test_any_averages(spark: SparkSession, data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(DECIMALS))
+    kind = data.draw(st.sampled_from([*DECIMALS, DecimalType(28, 18)]))
     rows = data.draw(st.lists(st.tuples(st.integers(-(10**13), 10**13), COUNTS), min_size=30))
     most = 10**kind.precision - 1
     numbers = [max(-most * count, min(most * count, number)) for number, count in rows]
