@@ -6,12 +6,12 @@ beaten on it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any
 
-__all__ = ["AIMS", "Aim", "aims", "geometric_mean"]
+__all__ = ["AIMS", "Aim", "aims"]
 
 Figures = Mapping[str, Mapping[str, int | None]]
 """By query, by engine: events a second, or None."""
@@ -66,11 +66,6 @@ def aims(figures: Figures) -> dict[str, dict[str, Any]]:
     return found
 
 
-def geometric_mean(values: list[float]) -> float:
-    """Of numbers above 0."""
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def _ratios(figures: Figures, aim: Aim) -> dict[str, float]:
     found = {}
     for query, by_engine in figures.items():
@@ -81,7 +76,7 @@ def _ratios(figures: Figures, aim: Aim) -> dict[str, float]:
 
 
 def _judged(ratios: Mapping[str, float], aim: Aim) -> dict[str, Any]:
-    mean = geometric_mean(list(ratios.values()))
+    mean = geometric_mean(ratios.values())
     worst = min(ratios, key=lambda query: ratios[query])
     reached = sum(ratio >= aim.least for ratio in ratios.values())
     measured = (

@@ -6,9 +6,9 @@ python benchmarks/tpch_report.py
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 __all__ = ["load", "plot", "table"]
@@ -52,11 +52,14 @@ def table(result: Result) -> str:
         lines += [f"### Scale factor {scale.removeprefix('sf')}", ""]
         lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
         lines += [f"| {' | '.join(row)} |" for row in rows]
-        said = f"Geometric mean of the ratios: {_mean(ratios):.2f}; least {min(ratios):.2f}."
+        said = (
+            f"Geometric mean of the ratios: {geometric_mean(ratios):.2f}; least {min(ratios):.2f}."
+        )
         if growth:
+            mean, most = geometric_mean(growth.values()), max(growth.values())
             said += (
-                f" As many changed rows take {_mean(growth.values()):.2f} times as long as at 1 in the "
-                f"geometric mean, {max(growth.values()):.2f} times at most."
+                f" As many changed rows take {mean:.2f} times as long as at 1 in the geometric mean, "
+                f"{most:.2f} times at most."
             )
         lines += ["", said, ""]
     return "\n".join(lines)
@@ -71,11 +74,6 @@ def _growth(
         for name, one in queries.items()
         if "same_rows_seconds" in one and name in smallest
     }
-
-
-def _mean(numbers: Collection[float]) -> float:
-    """Geometric."""
-    return math.exp(sum(map(math.log, numbers)) / len(numbers))
 
 
 def plot(result: Result, path: Path) -> None:

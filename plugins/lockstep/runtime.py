@@ -55,7 +55,7 @@ from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
 
 if TYPE_CHECKING:
-    from lockstep.adapters.sources import ProjectSources
+    pass
 
 __all__ = [
     "Pipeline",
@@ -106,7 +106,6 @@ class Pipeline:
         self._files = self._store.read(name).files
         self.project = parse_project(self._files, settings.variables())
         self.circuit = build_circuit(self.project)
-        self._sources: ProjectSources | None = None
         self._parts: stages.Parts | None = None
         self._kept = ExitStack()
 
@@ -169,10 +168,7 @@ class Pipeline:
     def close(self) -> None:
         """Close the connections to the sources and the store."""
         self._kept.close()
-        if self._sources is not None:
-            self._sources.close()
-            self._sources = None
-            self._parts = None
+        self._parts = None
 
     def __enter__(self) -> Pipeline:
         return self
@@ -200,11 +196,12 @@ class Pipeline:
         self._kept.enter_context(self._store.at_hand())
         project, configuration = self.project, self.project.configuration
         catalog, tables = tables_of(project, self.settings)
-        self._sources = ProjectSources(project, catalog)
+        sources = ProjectSources(project, catalog)
+        self._kept.callback(sources.close)
         return stages.Parts(
             pipeline=self.name,
             store=self._store,
-            sources=self._sources,
+            sources=sources,
             state=tables,
             files=IcebergFiles(catalog),
             engine=self._engine or engine_of(configuration, self.settings),

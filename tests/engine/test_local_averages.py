@@ -10,7 +10,7 @@ import hypothesis
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DataType,
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     StructField,
+    StructType,
 )
 
 from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction, Scan
@@ -53,17 +54,28 @@ def totals_of(kind: DataType, sums: list[Any], counts: list[int | None]) -> pa.T
     return pa.table(columns)
 
 
+def laid_out(spark: SparkSession, totals: pa.Table) -> DataFrame:
+    return Rows.of(totals.append_column("_at", pa.array(range(totals.num_rows)))).along(spark)
+
+
+def by_text(frame: DataFrame, kind: DataType) -> tuple[pa.ChunkedArray, StructType]:
+    """The averages that Spark makes of totals, in order, and their type."""
+    made = F.expr(value_of(MEAN, NODE, {"v": kind})).alias("mean")
+    return in_order(frame.select("_at", made))
+
+
+def in_order(frame: DataFrame) -> tuple[pa.ChunkedArray, StructType]:
+    table, schema = fetched(frame)
+    return table.sort_by("_at")["mean"], schema
+
+
 def check(spark: SparkSession, kind: DataType, totals: pa.Table, *, is_made: bool = True) -> None:
     found = value(MEAN, NODE, {"v": kind}, totals)
     assert (found is not None) == is_made
     if found is None:
         return
-    steps = pa.array(range(totals.num_rows))
-    frame = Rows.of(totals.append_column("_at", steps)).along(spark)
-    text = value_of(MEAN, NODE, {"v": kind})
-    table, schema = fetched(frame.select(F.expr(text).alias("mean"), "_at"))
+    wanted, schema = by_text(laid_out(spark, totals), kind)
     assert schema["mean"] == StructField("mean", average_type(kind))
-    wanted = table.sort_by("_at")["mean"]
     assert found.type == wanted.type
     assert list(map(str, found.to_pylist())) == list(map(str, wanted.to_pylist()))
 
@@ -119,16 +131,14 @@ LONG = [(28, 9), (28, 14), (28, 18), (38, 18), (30, 22), (30, 27), (38, 26), (38
 def check_rounded_once(spark: SparkSession, kind: DecimalType, rows: list[tuple[int, int]]) -> None:
     """By totals as by rows of which all but one are zero, of (total, count)."""
     sums, counts = decimals(kind, [total for total, _ in rows]), [count for _, count in rows]
-    totals = totals_of(kind, sums, [*counts]).append_column("_at", pa.array(range(len(rows))))
-    frame = Rows.of(totals).along(spark)
-    found, _ = fetched(frame.select("_at", F.expr(value_of(MEAN, NODE, {"v": kind})).alias("mean")))
+    frame = laid_out(spark, totals_of(kind, sums, [*counts]))
+    found, _ = by_text(frame, kind)
     total, none = (f"CAST({one} AS {kind.simpleString()})" for one in ("_sum_0", "0"))
     value = f"IF(place = 1, {total}, {none})"
     apart = frame.select("_at", "_sum_0", F.expr("explode(sequence(1, _count_0))").alias("place"))
-    wanted, _ = fetched(apart.groupBy("_at").agg(F.expr(f"avg({value})").alias("mean")))
-    assert found.schema == wanted.schema
-    found, wanted = found.sort_by("_at"), wanted.sort_by("_at")
-    both = zip(rows, found["mean"].to_pylist(), wanted["mean"].to_pylist(), strict=True)
+    wanted, _ = in_order(apart.groupBy("_at").agg(F.expr(f"avg({value})").alias("mean")))
+    assert found.type == wanted.type
+    both = zip(rows, found.to_pylist(), wanted.to_pylist(), strict=True)
     unlike = [(row, mine, spark_s) for row, mine, spark_s in both if mine != spark_s]
     assert unlike == []
 
@@ -159,16 +169,14 @@ def test_averages_of_very_many_rows(spark: SparkSession, kind: DecimalType) -> N
         random.choice((1, -1)) * random.randrange(10 ** random.randrange(1, 28)) for _ in counts
     ]
     sums[-2:] = [10 ** (2 + kind.scale), 10 ** (2 + kind.scale)]
-    totals = totals_of(kind, decimals(kind, [*sums]), [*counts])
-    frame = Rows.of(totals.append_column("_at", pa.array(range(len(counts))))).along(spark)
-    made = F.expr(value_of(MEAN, NODE, {"v": kind})).alias("mean")
-    found, _ = fetched(frame.select("_at", made))
+    frame = laid_out(spark, totals_of(kind, decimals(kind, [*sums]), [*counts]))
+    found, _ = by_text(frame, kind)
     digit, exact = Decimal(1).scaleb(-kind.scale - 4), Context(prec=80, rounding=ROUND_HALF_UP)
     wanted = [
         exact.quantize(exact.divide(Decimal(total).scaleb(-kind.scale), Decimal(count)), digit)
         for total, count in zip(sums, counts, strict=True)
     ]
-    assert found.sort_by("_at")["mean"].to_pylist() == wanted
+    assert found.to_pylist() == wanted
 
 
 @hypothesis.settings(max_examples=10)

@@ -95,6 +95,18 @@ def test_a_key_may_have_any_name(table: Table, name: str) -> None:
     assert found(named, (name,), {name: numbers(3, 12)}) == [(12,), (3,)]
 
 
+def noted_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The row groups that are read, as they are."""
+    read = list[int]()
+
+    def noted(files: Any, path: str, group: int, *more: Any, **named: Any) -> Any:
+        read.append(group)
+        return kept_batches.batches_of_group(files, path, group, *more, **named)
+
+    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    return read
+
+
 def test_row_groups_without_wanted_keys_are_not_read(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,13 +116,7 @@ def test_row_groups_without_wanted_keys_are_not_read(
     for first in (0, 1000):
         ids = list(range(first, first + 1000))
         dense.append(pa.table([ids, ids, [str(i) for i in ids]], schema=SCHEMA))
-    read = []
-
-    def noted(files: Any, path: str, group: int, *more: Any, **named: Any) -> Any:
-        read.append(group)
-        return kept_batches.batches_of_group(files, path, group, *more, **named)
-
-    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    read = noted_groups(monkeypatch)
     assert found(dense, ("Id",), {"Id": numbers(205, 210, 730)}) == [(205,), (210,), (730,)]
     assert sorted(read) == [2, 7]
     assert found(dense, ("Id",), {"Id": numbers(5000)}) == []
@@ -123,13 +129,7 @@ def test_what_is_too_much_is_not_read_to_the_end(
     """A column with few values lies in few bytes, whatever its rows."""
     dense = table.catalog.create_table("db.dense", SCHEMA, properties=GROUP)
     dense.append(pa.table([[7] * 5000, range(5000), ["x"] * 5000], schema=SCHEMA))
-    read = []
-
-    def noted(files: Any, path: str, group: int, *more: Any, **named: Any) -> Any:
-        read.append(group)
-        return kept_batches.batches_of_group(files, path, group, *more, **named)
-
-    monkeypatch.setattr(lookups, "batches_of_group", noted)
+    read = noted_groups(monkeypatch)
     monkeypatch.setattr(lookups, "MOST_ROWS", 250)
     assert found(dense, ("Id",), {"Id": numbers(7)}) is None
     assert 3 <= len(read) < 50

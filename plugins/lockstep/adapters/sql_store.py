@@ -117,12 +117,10 @@ class SqlStore:
             yield
             return
         with self._answering():
-            if not self._is_ready:
-                self._prepare()
-            # Not of the engine: it may be closed in another thread.
-            kept = sqlite3.connect(str(self._engine.url.database), check_same_thread=False)
+            self._prepare()
+            kept = self._engine.raw_connection()
             # One that has read nothing does not count.
-            kept.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            kept.cursor().execute("SELECT count(*) FROM sqlite_schema").fetchall()
         with closing(kept):
             yield
 
@@ -225,8 +223,7 @@ class SqlStore:
     def _connected(self, *, writes: bool) -> Iterator[Connection]:
         """A connection for one call, to a store whose tables are up to date."""
         with self._answering():
-            if not self._is_ready:
-                self._prepare()
+            self._prepare()
             with self._engine.connect() as connection:
                 options: dict[str, Any] = {"lockstep_writes": writes}
                 if connection.dialect.name != "sqlite" and not writes:
@@ -251,6 +248,8 @@ class SqlStore:
 
     def _prepare(self) -> None:
         """Make the folder and bring the tables to this code's revision, once a process."""
+        if self._is_ready:
+            return
         with self._preparing:
             if self._is_ready:
                 return

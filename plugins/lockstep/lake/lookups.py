@@ -253,7 +253,7 @@ def _read(
     seen as they come, as a column with few values lies in few bytes."""
     keeps = sum(part.values for part in parts) <= MOST_KEPT
     todo = [(part, group) for part in parts for group in part.groups]
-    counted = list[int]()
+    count, counting = 0, Lock()
 
     def positions(part: _Part) -> Positions:
         return deleted_positions(files, tuple(part.task.delete_files), part.path)
@@ -263,14 +263,14 @@ def _read(
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
 
     def rows_of(one: tuple[_Part, _Group]) -> list[pa.RecordBatch]:
+        nonlocal count
         part, group = one
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
-        if sum(counted) <= MOST_ROWS:
-            for batch in _rows(files, part, group, wanted, gone, keeps=keeps):
-                found.append(batch)
-                counted.append(batch.num_rows)
-                if sum(counted) > MOST_ROWS:
-                    break
+        batches = _rows(files, part, group, wanted, gone, keeps=keeps)
+        while count <= MOST_ROWS and (batch := next(batches, None)) is not None:
+            found.append(batch)
+            with counting:
+                count += batch.num_rows
         return found
 
     # What is kept takes less time than threads do to begin.
@@ -280,7 +280,7 @@ def _read(
         next(opened) if is_new else rows_of(one)
         for one, is_new in zip(todo, is_opened, strict=True)
     ]
-    return found if sum(counted) <= MOST_ROWS else None
+    return found if count <= MOST_ROWS else None
 
 
 def _rows(

@@ -50,11 +50,8 @@ _WORDS = re.compile(
     | (?P<dot>\.\s*)?`(?P<name>(?:[^`]|``)*)`""",
     re.VERBOSE | re.DOTALL,
 )
+_ENDS_OF_WHOLE = {"INT": 1 << 31, "BIGINT": 1 << 63}
 _WHOLE_NUMBER = re.compile(r"\(*(?P<digits>-?\d+)(?P<suffix>[LSY]?)\)*", re.IGNORECASE)
-_COMPARING = (
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In),
-    *(exp.And, exp.Or, exp.Not, exp.Is, exp.Like),
-)
 _LITERAL = re.compile(r"\d+(\.\d+)?[A-Za-z]*|'[^'\\]*'|NULL|TRUE|FALSE", re.IGNORECASE)
 
 
@@ -110,11 +107,9 @@ def _type_of_whole(text: str) -> str | None:
         return None
     if found["suffix"]:
         return {"L": "BIGINT", "S": "SMALLINT", "Y": "TINYINT"}[found["suffix"].upper()]
-    bits = next(
-        (bits for bits in (32, 64) if -(2 ** (bits - 1)) <= int(found["digits"]) < 2 ** (bits - 1)),
-        0,
-    )
-    return {32: "INT", 64: "BIGINT"}.get(bits)
+    number = int(found["digits"])
+    fitting = (kind for kind, end in _ENDS_OF_WHOLE.items() if -end <= number < end)
+    return next(fitting, None)
 
 
 def compares_columns(predicate: Expression) -> bool:
@@ -320,6 +315,7 @@ _STRICT = (
     exp.Null,
 )
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.Between)
+_COMPARING = (*_COMPARISONS, exp.NullSafeEQ, exp.In, exp.Is, exp.And, exp.Or, exp.Not)
 
 
 def _is_strict(node: Any) -> bool:
