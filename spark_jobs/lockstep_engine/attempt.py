@@ -25,6 +25,7 @@ from lockstep_engine.evaluation import Evaluated, evaluate_circuit
 from lockstep_engine.local.evaluation import sources_of_use
 from lockstep_engine.local.relations import can_be_local
 from lockstep_engine.local.rows import Rows, fetched_rows
+from lockstep_engine.ordering import in_order
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
 from lockstep_engine.sources.decoded import Decoded
@@ -102,6 +103,10 @@ class Attempt:
                     self.circuit, deltas, silent, before, context, measures, begin
                 )
                 kept.extend(evaluated.kept)
+                if not context.is_small:
+                    tables = [source.name for source in self.project.sources if source.is_table]
+                    appends = in_order(self.circuit, evaluated.appends, tables)
+                    evaluated = replace(evaluated, appends=appends)
                 bad = counting.result()
         return Worked(fetches, decoded, bad, evaluated)
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lockstep_engine import attempt, touched
@@ -180,3 +182,28 @@ def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     # Of kind 3 are four pieces, and then five, with fifty lines each.
     assert looked_up["pieces"][0] == 40
     assert max(looked_up["lines"]) <= 250
+
+
+def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(shop: Shop) -> None:
+    """The rows of each file of a trace, when the table is read as a whole; keys that stand near one
+    another are looked up in one place then."""
+    shop.make("notes", "about INT, note STRING", COPY_ON_WRITE)
+    shop.sql(
+        "INSERT INTO @notes SELECT CAST(id * 7919 % 250007 AS INT), concat('n', id % 9) "
+        "FROM range(0, 260000, 1, 4)"
+    )
+    noted = {"noted": LOOKED_UP["noted"]}
+    shop.deploy(noted, shop.source("notes", "about INT, note STRING"))
+    shop.advance()
+    [trace] = [
+        table.name
+        for table in shop.spark.catalog.listTables(f"lake.{shop.database}")
+        if table.name.startswith("_trace_")
+    ]
+    files = shop.spark.sql(f"SELECT file_path FROM lake.{shop.database}.{trace}.files").collect()
+    assert len(files) > 1
+    for file in files:
+        keys = pq.read_table(file[0].removeprefix("file:")).column("about")
+        assert len(keys) > 1000
+        assert keys.equals(keys.take(pc.sort_indices(keys)))
+    shop.follow(("DELETE FROM @notes WHERE about BETWEEN 1000 AND 1100",), noted)

@@ -16,6 +16,7 @@ from pyiceberg.types import LongType
 from lockstep.lake import kept_batches, lookups
 from lockstep.lake.lookups import look_up
 from lockstep.lake.opening import OpenCatalog
+from lockstep.lake.selective_scan import selected_rows
 
 GROUP = {"write.parquet.row-group-limit": "100"}
 SCHEMA = pa.schema([("Id", pa.int64()), ("part", pa.int32()), ("name", pa.string())])
@@ -264,3 +265,85 @@ def test_a_column_without_whole_numbers_says_nothing(table: Table) -> None:
     assert found(table, ("Id", "name"), {"name": numbers(3)}) is None
     both = {"name": numbers(3), "Id": numbers(7)}
     assert found(table, ("Id", "name"), both) == expected(table, ("Id", "name"), {"Id": numbers(7)})
+
+
+@pytest.fixture
+def large(table: Table, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Two files of ten row groups whose keys are never null, one in order and one not; of each some rows
+    are deleted. Whatever is looked up is much."""
+    monkeypatch.setattr(lookups, "MOST_KEPT", 0)
+    monkeypatch.setattr(lookups, "LARGE_VALUES", 0)
+    made = table.catalog.create_table("db.large", SCHEMA, properties=GROUP)
+    for first in (0, 1000):
+        ids = list(range(first, first + 1000))
+        parts = [i * 7 % 50 for i in ids]
+        made.append(pa.table([ids, parts, [f"name {i}" for i in ids]], schema=SCHEMA))
+    made.delete("Id in (3, 205, 1730)")
+    return made
+
+
+def noted_selections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read by the reader for large ones."""
+    read = list[str]()
+
+    def noted(path: str, *more: Any) -> Any:
+        read.append(path)
+        return selected_rows(path, *more)
+
+    monkeypatch.setattr(lookups, "selected_rows", noted)
+    return read
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"Id": numbers(3, 4, 205, 1730, 1731)},
+        {"part": numbers(1, 3)},
+        {"Id": numbers(*range(100, 1300)), "part": numbers(5, 6, 7)},
+        {"part": numbers(1 << 40)},
+    ],
+)
+def test_much_is_found_by_another_reader(
+    large: Table, keys: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, columns = noted_selections(monkeypatch), ("name", "Id", "part")
+    first = look_up(large, head(large), columns, keys)
+    assert first is not None
+    assert sorted_rows(first) == expected(large, columns, keys)
+    assert bool(read) == bool(first.num_rows)
+    # In one order, whoever reads, and whatever is known by then.
+    for _ in range(3):
+        again = look_up(large, head(large), columns, keys)
+        assert again == first
+    monkeypatch.setattr(lookups, "LARGE_VALUES", 1 << 40)
+    assert look_up(large, head(large), columns, keys) == first
+
+
+def test_what_is_looked_up_again_is_known_better(
+    large: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time the keys' ends are noted, of all batches; then only batches are read that can hold
+    a key, and those that are few are kept."""
+    monkeypatch.setattr(kept_batches, "BATCH_ROWS", 25)
+    monkeypatch.setattr(lookups, "BATCH_ROWS", 25)
+    monkeypatch.setattr(lookups, "MOST_KEPT", 99)
+    monkeypatch.setattr(lookups, "LARGE_VALUES", 25)
+    selections, groups = noted_selections(monkeypatch), noted_groups(monkeypatch)
+    keys = {"Id": numbers(1404)}
+    assert found(large, ("Id",), keys) == [(1404,)]
+    assert (len(selections), groups) == (1, [])
+    assert found(large, ("Id",), keys) == [(1404,)]
+    assert (len(selections), groups) == (1, [4, 4])
+    assert found(large, ("Id",), {"Id": numbers(1480)}) == [(1480,)]
+    assert (len(selections), groups) == (1, [4, 4, 4])
+
+
+def test_many_rows_of_a_large_file_are_not_for_here(
+    large: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted without those that are deleted."""
+    keys = {"Id": numbers(*range(1000))}
+    monkeypatch.setattr(lookups, "MOST_ROWS", 998)
+    assert len(found(large, ("Id",), keys) or ()) == 998
+    monkeypatch.setattr(lookups, "MOST_ROWS", 997)
+    assert found(large, ("Id",), keys) is None

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -295,7 +295,10 @@ def _decide(
     return Landed(after) if after is before else after
 
 
+@lru_cache(maxsize=16)
 def _engine(url: str) -> Engine:
+    """The process's engine for that URL: it has no connections, but the statements that SQLAlchemy has
+    made of queries, which take longer to make than to run."""
     try:
         parsed = make_url(url)
         arguments = _connect_arguments(parsed)

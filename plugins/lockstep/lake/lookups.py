@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from math import inf
 from threading import Lock
 
@@ -52,6 +52,7 @@ from lockstep.lake.kept_batches import (
     places_of_batches,
 )
 from lockstep.lake.manifests import manifests_of, planned_files
+from lockstep.lake.selective_scan import selected_rows
 from lockstep.threads import in_parallel
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "Numbers", "look_up"]
@@ -65,6 +66,9 @@ MOST_LISTED = 1000
 MOST_OPENED = 100
 MOST_ZONES = 50_000
 """Of so many batches the ends of a key are kept."""
+MOST_ASKED = 1000
+LARGE_VALUES = 2 << 20
+"""So many values of a file take a twentieth of a second to decode."""
 MOST_KEPT = 8 << 20
 """So many values may be in the batches that a look-up keeps, in all columns: it leaves others theirs."""
 
@@ -141,6 +145,11 @@ def look_up(
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
+    learned = [part for part in parts if _is_large(part) and _ZONES.is_asked_again(part, wanted)]
+    if learned:
+        in_parallel(lambda part: _learn(table.io, part, wanted), learned)
+        again = [_part(table.io, part.task, schema, wanted) for part in parts]
+        parts = [part for part in again if part is not None]
     read = _read(table.io, parts, wanted)
     if read is None:
         return None
@@ -213,6 +222,11 @@ def _are_between(numbers: Numbers, low: int, high: int) -> bool:
     return bool(first < len(numbers) and numbers[first] <= high)
 
 
+def _is_large(part: _Part) -> bool:
+    """Whether so much of a file would be decoded that another reader is worth its while."""
+    return part.values > LARGE_VALUES
+
+
 _Place = tuple[str, int, int]
 """Of a batch: path, row group, and place in it."""
 
@@ -224,6 +238,7 @@ class _Zones:
     def __init__(self) -> None:
         self._lock = Lock()
         self._ends = LRUCache[tuple[_Place, str], tuple[int, int] | None](MOST_ZONES)
+        self._asked = LRUCache[tuple[str, frozenset[str]], int](MOST_ASKED)
 
     def note(self, place: _Place, keys: Mapping[str, pa.Array]) -> None:
         """To be told of the keys of each batch that is read, by the names that stand in the file."""
@@ -233,6 +248,14 @@ class _Zones:
                 has_all = key.null_count == 0 and len(key)
                 with self._lock:
                     self._ends[place, name] = (ends["min"], ends["max"]) if has_all else None
+
+    def is_asked_again(self, part: _Part, wanted: _Wanted) -> bool:
+        """Whether by these columns much of the file was looked up once before, and not more often: it
+        will be again."""
+        asked = part.path, frozenset(wanted)
+        with self._lock:
+            self._asked[asked] = times = self._asked.get(asked, 0) + 1
+        return times == 2
 
     def may_hold(self, place: _Place, wanted: _Wanted) -> bool:
         """Whether a row of the batch may be wanted, as far as is known."""
@@ -246,14 +269,31 @@ _ZONES = _Zones()
 _NONE: Positions = np.empty(0, np.int64)
 
 
+def _learn(files: FileIO, part: _Part, wanted: _Wanted) -> None:
+    """Have the ends of all batches' keys known: where rows are in a key's order few can hold one."""
+    names = {name: part.names[name] for name in wanted}
+    for group in part.groups:
+        places = places_of_batches(group.size)
+        for first, rows in batches_of_group(
+            files, part.path, group.number, names, places, keeps=False
+        ):
+            _note(part, group, first, rows, wanted)
+
+
+def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: _Wanted) -> None:
+    place = place_of(first, rows, group.size)
+    if place is not None:
+        keys = {part.names[name]: rows.column(name) for name in wanted}
+        _ZONES.note((part.path, group.number, place), keys)
+
+
 def _read(
     files: FileIO, parts: Sequence[_Part], wanted: _Wanted
 ) -> list[list[pa.RecordBatch]] | None:
     """The wanted rows of each row group, in one order, whatever is kept; None where they are many: it is
     seen as they come, as a column with few values lies in few bytes."""
     keeps = sum(part.values for part in parts) <= MOST_KEPT
-    todo = [(part, group) for part in parts for group in part.groups]
-    count, counting = 0, Lock()
+    counting = Lock()
 
     def positions(part: _Part) -> Positions:
         return deleted_positions(files, tuple(part.task.delete_files), part.path)
@@ -261,6 +301,12 @@ def _read(
     # First, and of each file once.
     some = [part for part in parts if part.groups and part.task.delete_files]
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
+    large = [part for part in parts if wanted and not keeps and _is_large(part)]
+    apart = in_parallel(lambda part: _selected(files, part, wanted, deleted), large)
+    selected = dict(zip((part.path for part in large), apart, strict=True))
+    count = sum(len(rows) for rows in selected.values() if rows is not None)
+    others = [part for part in parts if selected.get(part.path) is None]
+    todo = [(part, group) for part in others for group in part.groups]
 
     def rows_of(one: tuple[_Part, _Group]) -> list[pa.RecordBatch]:
         nonlocal count
@@ -276,11 +322,30 @@ def _read(
     # What is kept takes less time than threads do to begin.
     is_opened = [not part.is_kept(group) for part, group in todo]
     opened = iter(in_parallel(rows_of, compress(todo, is_opened)))
-    found = [
-        next(opened) if is_new else rows_of(one)
-        for one, is_new in zip(todo, is_opened, strict=True)
-    ]
+    read = iter(
+        [
+            next(opened) if is_new else rows_of(one)
+            for one, is_new in zip(todo, is_opened, strict=True)
+        ]
+    )
+    found = list[list[pa.RecordBatch]]()
+    for part in parts:
+        rows = selected.get(part.path)
+        found.extend(islice(read, len(part.groups)) if rows is None else [[rows]])
     return found if count <= MOST_ROWS else None
+
+
+def _selected(
+    files: FileIO, part: _Part, wanted: _Wanted, deleted: Mapping[str, Positions]
+) -> pa.RecordBatch | None:
+    """The wanted rows of a file, by the reader for large ones; None where that cannot be."""
+    gone = deleted.get(part.path, _NONE)
+    footer, most = footer_of(files, part.path), MOST_ROWS + len(gone)
+    found = selected_rows(part.path, footer, part.names, wanted, most)
+    if found is None:
+        return None
+    there = np.isin(found.positions, gone, assume_unique=True, invert=True)
+    return found.rows.filter(pa.array(there))
 
 
 def _rows(
@@ -289,10 +354,7 @@ def _rows(
     for first, rows in batches_of_group(
         files, part.path, group.number, part.names, group.places, keeps=keeps
     ):
-        place = place_of(first, rows, group.size)
-        if place is not None:
-            keys = {part.names[name]: rows.column(name) for name in wanted}
-            _ZONES.note((part.path, group.number, place), keys)
+        _note(part, group, first, rows, wanted)
         start = group.first + first
         here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
         kept = np.setdiff1d(_places(rows, wanted), deleted[here] - start, True)

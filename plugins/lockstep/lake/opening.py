@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import Refused, Unreachable
-from lockstep.lake.remembering import RememberingCatalog
+from lockstep.lake.remembering import remembering_catalog
 
 __all__ = ["OpenCatalog"]
 
@@ -83,7 +83,7 @@ class OpenCatalog:
 def _connected(settings: CatalogSettings) -> Catalog:
     properties = dict(settings.pyiceberg)
     if properties.get("type") == "sql":
-        return RememberingCatalog(settings.name, **properties)
+        return remembering_catalog(settings.name, tuple(sorted(properties.items())))
     return load_catalog(settings.name, **properties)
 
 

@@ -10,7 +10,9 @@ what a small interval computes in Python.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -28,10 +30,10 @@ from pyiceberg.table.metadata import (
 )
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, bindparam, event, select
+from sqlalchemy.exc import DisconnectionError
 
-__all__ = ["RememberingCatalog", "unchanging"]
+__all__ = ["RememberingCatalog", "remembering_catalog", "unchanging"]
 
 TABLES = 200
 """As many tables' newest metadata a process keeps: some kilobytes a snapshot."""
@@ -103,8 +105,27 @@ _REMEMBERED = _Remembered()
 """Of the whole process: catalogs are opened by each who needs one."""
 
 
+_ROW = IcebergTables.__table__.c
+_LOCATION = select(_ROW.metadata_location).where(
+    _ROW.catalog_name == bindparam("catalog"),
+    _ROW.table_namespace == bindparam("namespace"),
+    _ROW.table_name == bindparam("table"),
+)
+
+
+@lru_cache(maxsize=16)
+def remembering_catalog(name: str, properties: tuple[tuple[str, str], ...]) -> RememberingCatalog:
+    """The process's catalog of that name and those properties: its connections, and the statements that
+    SQLAlchemy has made of its queries, serve all who ask."""
+    return RememberingCatalog(name, **dict(properties))
+
+
 class RememberingCatalog(SqlCatalog):
     """`SqlCatalog`, and what metadata files said. May be used from several threads."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        _checked_connections(self.engine)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
@@ -132,12 +153,37 @@ class RememberingCatalog(SqlCatalog):
     def _location(self, identifier: str | Identifier) -> str | None:
         """The table's newest metadata file; None where there is no such table."""
         row = {
-            IcebergTables.catalog_name: self.name,
-            IcebergTables.table_namespace: Catalog.namespace_to_string(
-                Catalog.namespace_from(identifier)
-            ),
-            IcebergTables.table_name: Catalog.table_name_from(identifier),
+            "catalog": self.name,
+            "namespace": Catalog.namespace_to_string(Catalog.namespace_from(identifier)),
+            "table": Catalog.table_name_from(identifier),
         }
-        wanted = select(IcebergTables.metadata_location)
-        with Session(self.engine) as session:
-            return session.scalar(wanted.where(*(key == value for key, value in row.items())))
+        with self.engine.connect() as connection:
+            found: str | None = connection.scalar(_LOCATION, row)
+            return found
+
+
+def _checked_connections(engine: Engine) -> None:
+    """Have the engine drop what it has kept for others: connections of the process that this one was
+    forked from, and those to an SQLite file in whose place another stands."""
+
+    def opened(_: object, record: Any) -> None:
+        record.info["of"] = _owner(engine)
+
+    def asked_for(_: object, record: Any, proxied: Any) -> None:
+        found, expected = record.info.get("of"), _owner(engine)
+        if found != expected:
+            # Not closed here: it may still be the other process's.
+            record.dbapi_connection = proxied.dbapi_connection = None
+            raise DisconnectionError(f"a connection of {found}, and this is {expected}")
+
+    event.listen(engine, "connect", opened)
+    event.listen(engine, "checkout", asked_for)
+
+
+def _owner(engine: Engine) -> tuple[int, int]:
+    """This process, and the SQLite file that there is (0 for none, and for other databases)."""
+    path = engine.url.database if engine.dialect.name == "sqlite" else None
+    try:
+        return os.getpid(), 0 if path is None else os.stat(path).st_ino
+    except FileNotFoundError:
+        return os.getpid(), 0

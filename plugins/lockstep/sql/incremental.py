@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -70,8 +71,10 @@ _EXACT = re.compile(
 _WITHOUT_ORDER = re.compile(r"\b(map|variant|interval|geography|geometry)\b", re.IGNORECASE)
 
 
+@lru_cache(maxsize=16)
 def build_circuit(project: Project) -> Circuit:
-    """The circuit of all published views; equal sub-plans are one operator, inputs stand first."""
+    """The circuit of all published views; equal sub-plans are one operator, inputs stand first. Each
+    stage of an interval asks for the same one."""
     builder = _Builder({source.name: source for source in project.sources})
     published = [view for view in project.views if view.published]
     outputs = [builder.add(plan) for plan in join_trees([view.plan for view in published])]
