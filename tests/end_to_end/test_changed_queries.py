@@ -15,6 +15,7 @@ from lockstep.deploying import preview, propose, reconcile
 from lockstep.errors import AuditFailed, Refused, StateDiverged
 from lockstep.runtime import Pipeline, recorded
 from lockstep.sql import incremental
+from lockstep_engine import context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import MERGE_ON_READ, Shop, rows
@@ -103,12 +104,23 @@ def test_traces_that_the_new_queries_share_are_kept(shop: Shop) -> None:
     go_on(shop, changed)
 
 
+def test_traces_that_are_made_of_many_rows(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are written in the order of their keys, by the part of the circuit that is worked out."""
+    monkeypatch.setattr(context, "SMALL_RECORDS", 0)
+    changed = {**FIRST, "kinds": KINDS.replace("sum(s.amount)", "max(s.amount)")}
+    deploy(shop, changed)
+    shop.advance()
+    shop.check(changed)
+    go_on(shop, changed)
+
+
 def test_another_plan_of_the_same_query_does_not_begin_with_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As another release may make it: each trace then has another name."""
     named = incremental._canonical
     monkeypatch.setattr(incremental, "_canonical", lambda *about: ["anew", *named(*about)])
+    incremental.build_circuit.cache_clear()  # of the release before
     before = recorded(shop.database, shop.settings).version
     shop.sql("INSERT INTO @sales VALUES (6, 'nut', 90)")
     with pytest.raises(StateDiverged, match="need state that version") as caught:

@@ -1,72 +1,96 @@
-"""A process has one SQL catalog of the same settings, whose connections are its own."""
+"""A process has one SQL catalog of the same settings; what it shows is what a new one would show."""
 
 from __future__ import annotations
 
-import os
+import gc
 import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from lake_builders import Lake, local_catalog
-from sqlalchemy import Engine
+from sqlalchemy import QueuePool
 
+from lockstep.control.job import CatalogSettings
 from lockstep.lake.opening import OpenCatalog
 from lockstep.lake.remembering import RememberingCatalog
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(local_catalog(tmp_path))
+def settings(tmp_path: Path) -> CatalogSettings:
+    return local_catalog(tmp_path)
 
 
-def catalog(lake: Lake) -> RememberingCatalog:
-    found = OpenCatalog(lake.settings).connected()
+def make(settings: CatalogSettings, table: str) -> None:
+    """Nobody is there any more after that."""
+    Lake(settings).make(table)
+    gc.collect()
+
+
+def shared(opened: OpenCatalog) -> RememberingCatalog:
+    found = opened.connected()
     assert isinstance(found, RememberingCatalog)
     return found
 
 
-def identity(engine: Engine) -> int:
-    """Of the connection that serves whoever asks now."""
-    with engine.connect() as connection:
-        return id(connection.connection.dbapi_connection)
+def database(settings: CatalogSettings) -> Path:
+    return Path(urlsplit(settings.pyiceberg["uri"]).path)
 
 
-def test_all_who_ask_share_it_and_its_connections(lake: Lake, tmp_path: Path) -> None:
-    engine = catalog(lake).engine
-    assert catalog(lake) is catalog(lake)
-    assert identity(engine) == identity(engine)
-    other = local_catalog(tmp_path / "other")
-    assert OpenCatalog(other).connected() is not catalog(lake)
+def tables(settings: CatalogSettings) -> set[str]:
+    """What somebody sees who comes, and goes."""
+    catalog = OpenCatalog(settings).connected()
+    return {table for space in catalog.list_namespaces() for _, table in catalog.list_tables(space)}
 
 
-def test_another_file_in_its_place_is_seen(lake: Lake, tmp_path: Path) -> None:
-    """As from a copy that was kept: what is idle is of the file that is gone."""
-    lake.make("t")
-    path = Path(urlsplit(lake.settings.pyiceberg["uri"]).path)
-    shutil.copy(path, tmp_path / "kept.db")
-    lake.make("later")
-    catalog(lake).load_table(("db", "later"))
-    shutil.move(tmp_path / "kept.db", path)
-    tables = {name for _, name in catalog(lake).list_tables("db")}
-    assert tables == {"t"}
+def test_connections_are_kept_as_long_as_somebody_is_there(
+    settings: CatalogSettings, tmp_path: Path
+) -> None:
+    first, second = OpenCatalog(settings), OpenCatalog(settings)
+    catalog = shared(first)
+    assert shared(second) is catalog
+    assert OpenCatalog(local_catalog(tmp_path / "other")).connected() is not catalog
+
+    def idle() -> int:
+        gc.collect()
+        pool = catalog.engine.pool
+        assert isinstance(pool, QueuePool)
+        return pool.checkedin()
+
+    assert idle() == 1
+    del first
+    assert idle() == 1
+    del second
+    assert idle() == 0
+    assert catalog.list_namespaces() == OpenCatalog(settings).connected().list_namespaces()
 
 
-def test_a_process_that_is_forked_has_connections_of_its_own(lake: Lake) -> None:
-    lake.make("t")
-    engine = catalog(lake).engine
-    before, (reading, writing) = identity(engine), os.pipe()
-    # Not closed in the child, it stays another one.
-    child = os.fork()
-    if child == 0:
-        try:
-            is_another = identity(engine) != before
-            tables = catalog(lake).list_tables("db")
-            os.write(writing, b"yes" if is_another and tables == [("db", "t")] else b"no")
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reading, 3) == b"yes"
-    for end in (reading, writing):
-        os.close(end)
-    assert identity(engine) == before
+def test_a_copy_that_is_put_back_is_what_there_is(
+    settings: CatalogSettings, tmp_path: Path
+) -> None:
+    make(settings, "t")
+    shutil.copy(database(settings), tmp_path / "kept.db")
+    make(settings, "later")
+    assert tables(settings) == {"t", "later"}
+    shutil.move(tmp_path / "kept.db", database(settings))
+    assert tables(settings) == {"t"}
+
+
+def test_a_database_that_is_gone_is_made_anew(settings: CatalogSettings) -> None:
+    make(settings, "t")
+    assert tables(settings) == {"t"}
+    database(settings).unlink()
+    assert tables(settings) == set()
+
+
+def test_a_relative_path_is_one_of_the_folder_that_is_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = {"warehouse": tmp_path.as_uri()}
+    settings = CatalogSettings("c", "db", {}, {"type": "sql", "uri": "sqlite:///c.db", **warehouse})
+    for folder, found in (("a", []), ("b", []), ("a", [("of a",)])):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        catalog = OpenCatalog(settings).connected()
+        assert catalog.list_namespaces() == found
+        catalog.create_namespace_if_not_exists(f"of {folder}")

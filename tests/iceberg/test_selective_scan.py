@@ -122,3 +122,17 @@ def test_text_that_is_no_utf_8_is_left_to_arrow(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": pa.array([1]), "text": bad}), path)
     assert selected(path, {"key": "key", "text": "text"}, {"key": [1]}) is None
     assert selected(path, {"key": "key"}, {"key": [1]}) is not None
+
+
+def test_an_encoding_that_duckdb_does_not_read_is_left_to_arrow(tmp_path: Path) -> None:
+    path = tmp_path / "split.parquet"
+    price = pa.array([Decimal("1.50"), None], pa.decimal128(20, 2))
+    encoding = {"column_encoding": {"price": "BYTE_STREAM_SPLIT"}, "use_dictionary": False}
+    pq.write_table(pa.table({"key": [1, 2], "price": price}), path, **encoding)
+    assert selected(path, {"key": "key", "price": "price"}, {"key": [1]}) is None
+    assert selected(path, {"key": "key"}, {"key": [1]}) is not None
+
+
+def test_a_file_that_is_gone_is_left_to_arrow(file: Path, tmp_path: Path) -> None:
+    footer, gone = pq.read_metadata(file), f"file://{tmp_path}/gone.parquet"
+    assert selected_rows(gone, footer, NAMES, {"key": np.array([1])}, MOST) is None

@@ -8,6 +8,7 @@ try decides. Connections live for one call each: a plan may wait for minutes bet
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ class SqlStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
+        self._engine = _engine(url, os.getcwd())
         self._where = self._engine.url.render_as_string(hide_password=True)
         self._is_ready = False
         self._preparing = Lock()
@@ -296,9 +297,10 @@ def _decide(
 
 
 @lru_cache(maxsize=16)
-def _engine(url: str) -> Engine:
-    """The process's engine for that URL: it has no connections, but the statements that SQLAlchemy has
-    made of queries, which take longer to make than to run."""
+def _engine(url: str, folder: str) -> Engine:
+    """The process's engine for that URL, whose path may be relative to the folder. It keeps what
+    SQLAlchemy has made of its queries, which takes longer to make than to run, and no connection."""
+    del folder
     try:
         parsed = make_url(url)
         arguments = _connect_arguments(parsed)

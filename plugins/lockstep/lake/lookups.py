@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from math import inf
 from threading import Lock
 
@@ -145,7 +145,8 @@ def look_up(
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
-    learned = [part for part in parts if _is_large(part) and _ZONES.is_asked_again(part, wanted)]
+    large = [part for part in parts if wanted and _is_large(part)]
+    learned = [part for part in large if _ZONES.is_asked_again(part, wanted)]
     if learned:
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
         again = [_part(table.io, part.task, schema, wanted) for part in parts]
@@ -293,7 +294,7 @@ def _read(
     """The wanted rows of each row group, in one order, whatever is kept; None where they are many: it is
     seen as they come, as a column with few values lies in few bytes."""
     keeps = sum(part.values for part in parts) <= MOST_KEPT
-    counting = Lock()
+    count, counting = 0, Lock()
 
     def positions(part: _Part) -> Positions:
         return deleted_positions(files, tuple(part.task.delete_files), part.path)
@@ -301,18 +302,16 @@ def _read(
     # First, and of each file once.
     some = [part for part in parts if part.groups and part.task.delete_files]
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
-    large = [part for part in parts if wanted and not keeps and _is_large(part)]
-    apart = in_parallel(lambda part: _selected(files, part, wanted, deleted), large)
-    selected = dict(zip((part.path for part in large), apart, strict=True))
-    count = sum(len(rows) for rows in selected.values() if rows is not None)
-    others = [part for part in parts if selected.get(part.path) is None]
-    todo = [(part, group) for part in others for group in part.groups]
+    todo = list[tuple[_Part, Sequence[_Group]]]()
+    for part in parts:
+        is_whole = wanted and not keeps and _is_large(part)
+        todo.extend([(part, part.groups)] if is_whole else [(part, [one]) for one in part.groups])
 
-    def rows_of(one: tuple[_Part, _Group]) -> list[pa.RecordBatch]:
+    def rows_of(one: tuple[_Part, Sequence[_Group]]) -> list[pa.RecordBatch]:
         nonlocal count
-        part, group = one
+        part, groups = one
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
-        batches = _rows(files, part, group, wanted, gone, keeps=keeps)
+        batches = _rows_of_groups(files, part, groups, wanted, gone, keeps=keeps)
         while count <= MOST_ROWS and (batch := next(batches, None)) is not None:
             found.append(batch)
             with counting:
@@ -320,31 +319,46 @@ def _read(
         return found
 
     # What is kept takes less time than threads do to begin.
-    is_opened = [not part.is_kept(group) for part, group in todo]
+    is_opened = [not all(map(part.is_kept, groups)) for part, groups in todo]
     opened = iter(in_parallel(rows_of, compress(todo, is_opened)))
-    read = iter(
-        [
-            next(opened) if is_new else rows_of(one)
-            for one, is_new in zip(todo, is_opened, strict=True)
-        ]
-    )
-    found = list[list[pa.RecordBatch]]()
-    for part in parts:
-        rows = selected.get(part.path)
-        found.extend(islice(read, len(part.groups)) if rows is None else [[rows]])
+    found = [
+        next(opened) if is_new else rows_of(one)
+        for one, is_new in zip(todo, is_opened, strict=True)
+    ]
     return found if count <= MOST_ROWS else None
 
 
+def _rows_of_groups(
+    files: FileIO,
+    part: _Part,
+    groups: Sequence[_Group],
+    wanted: _Wanted,
+    deleted: Positions,
+    *,
+    keeps: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Of a large file that nothing is kept of by the reader for such, if it can."""
+    is_apart = wanted and not keeps and _is_large(part)
+    selected = _selected(files, part, wanted, deleted) if is_apart else None
+    if selected is not None:
+        yield selected
+        return
+    for group in groups:
+        yield from _rows(files, part, group, wanted, deleted, keeps=keeps)
+
+
 def _selected(
-    files: FileIO, part: _Part, wanted: _Wanted, deleted: Mapping[str, Positions]
+    files: FileIO, part: _Part, wanted: _Wanted, deleted: Positions
 ) -> pa.RecordBatch | None:
-    """The wanted rows of a file, by the reader for large ones; None where that cannot be."""
-    gone = deleted.get(part.path, _NONE)
-    footer, most = footer_of(files, part.path), MOST_ROWS + len(gone)
+    """The wanted rows of a file, but for no more than one beyond those that may be found; None where the
+    reader for large ones cannot say."""
+    if len(deleted) > MOST_ROWS:
+        return None
+    footer, most = footer_of(files, part.path), MOST_ROWS + len(deleted)
     found = selected_rows(part.path, footer, part.names, wanted, most)
     if found is None:
         return None
-    there = np.isin(found.positions, gone, assume_unique=True, invert=True)
+    there = np.isin(found.positions, deleted, assume_unique=True, invert=True)
     return found.rows.filter(pa.array(there))
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import Refused, Unreachable
-from lockstep.lake.remembering import remembering_catalog
+from lockstep.lake.remembering import RememberingCatalog
 
 __all__ = ["OpenCatalog"]
 
@@ -35,7 +35,7 @@ class OpenCatalog:
         with self._lock:
             if self._catalog is None:
                 try:
-                    self._catalog = _connected(self._settings)
+                    self._catalog = _connected(self._settings, self)
                 except (RESTError, SQLAlchemyError, OSError) as error:
                     raise self._unreachable(error) from error
             return self._catalog
@@ -80,10 +80,10 @@ class OpenCatalog:
         )
 
 
-def _connected(settings: CatalogSettings) -> Catalog:
+def _connected(settings: CatalogSettings, user: OpenCatalog) -> Catalog:
     properties = dict(settings.pyiceberg)
     if properties.get("type") == "sql":
-        return remembering_catalog(settings.name, tuple(sorted(properties.items())))
+        return RememberingCatalog.shared(settings.name, properties, user)
     return load_catalog(settings.name, **properties)
 
 

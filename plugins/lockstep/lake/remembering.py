@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
+from weakref import WeakSet, finalize
 
 from cachetools import LRUCache
 from pydantic import BaseModel
@@ -30,10 +31,10 @@ from pyiceberg.table.metadata import (
 )
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from sqlalchemy import Engine, bindparam, event, select
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy import bindparam, select
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
-__all__ = ["RememberingCatalog", "remembering_catalog", "unchanging"]
+__all__ = ["RememberingCatalog", "unchanging"]
 
 TABLES = 200
 """As many tables' newest metadata a process keeps: some kilobytes a snapshot."""
@@ -113,19 +114,37 @@ _LOCATION = select(_ROW.metadata_location).where(
 )
 
 
-@lru_cache(maxsize=16)
-def remembering_catalog(name: str, properties: tuple[tuple[str, str], ...]) -> RememberingCatalog:
-    """The process's catalog of that name and those properties: its connections, and the statements that
-    SQLAlchemy has made of its queries, serve all who ask."""
-    return RememberingCatalog(name, **dict(properties))
-
-
 class RememberingCatalog(SqlCatalog):
     """`SqlCatalog`, and what metadata files said. May be used from several threads."""
 
+    @staticmethod
+    def shared(name: str, properties: Mapping[str, str], user: object) -> RememberingCatalog:
+        """The process's catalog of that name and those properties, to whose database `user` asks for a
+        connection: what SQLAlchemy has made of its queries serves all, and takes longer to make than to
+        run. Connections are kept as long as a user is there, as they would be of a catalog of its own.
+        """
+        # A database's path may be relative.
+        catalog = _shared(name, tuple(sorted(properties.items())), os.getcwd())
+        catalog._serve(user)
+        return catalog
+
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
-        _checked_connections(self.engine)
+        self._users = WeakSet[object]()
+
+    def _serve(self, user: object) -> None:
+        self._left()  # by who was there before, if nobody is
+        self._users.add(user)
+        finalize(user, self._left).atexit = False
+        try:
+            self._location(("none", "none"))
+        except (OperationalError, ProgrammingError):
+            self._init_catalog()  # another database by now, without its tables
+
+    def _left(self) -> None:
+        # Those that are gone count in its length.
+        if not any(True for _ in self._users):
+            self.engine.dispose()
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
@@ -162,28 +181,7 @@ class RememberingCatalog(SqlCatalog):
             return found
 
 
-def _checked_connections(engine: Engine) -> None:
-    """Have the engine drop what it has kept for others: connections of the process that this one was
-    forked from, and those to an SQLite file in whose place another stands."""
-
-    def opened(_: object, record: Any) -> None:
-        record.info["of"] = _owner(engine)
-
-    def asked_for(_: object, record: Any, proxied: Any) -> None:
-        found, expected = record.info.get("of"), _owner(engine)
-        if found != expected:
-            # Not closed here: it may still be the other process's.
-            record.dbapi_connection = proxied.dbapi_connection = None
-            raise DisconnectionError(f"a connection of {found}, and this is {expected}")
-
-    event.listen(engine, "connect", opened)
-    event.listen(engine, "checkout", asked_for)
-
-
-def _owner(engine: Engine) -> tuple[int, int]:
-    """This process, and the SQLite file that there is (0 for none, and for other databases)."""
-    path = engine.url.database if engine.dialect.name == "sqlite" else None
-    try:
-        return os.getpid(), 0 if path is None else os.stat(path).st_ino
-    except FileNotFoundError:
-        return os.getpid(), 0
+@lru_cache(maxsize=16)
+def _shared(name: str, properties: tuple[tuple[str, str], ...], folder: str) -> RememberingCatalog:
+    del folder
+    return RememberingCatalog(name, **dict(properties))

@@ -20,6 +20,12 @@ __all__ = ["Selected", "selected_rows"]
 _POSITION = "file_row_number"
 """As DuckDB calls it."""
 _PATTERNS = frozenset("*?[")
+_CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
+    "preserve_insertion_order": False,
+    "memory_limit": "512MB",
+    "threads": 2,
+}
+"""Of one file; several are read at the same time."""
 _SAME = (
     pa.types.is_boolean,
     pa.types.is_integer,
@@ -68,14 +74,18 @@ def selected_rows(
         f"{joins} LIMIT {most + 1}"
     )
     try:
-        with duckdb.connect(config={"preserve_insertion_order": "false"}) as connection:
+        with duckdb.connect(config=_CONFIGURATION) as connection:
             for name, table in keys.items():
                 connection.register(name, table)
             found = connection.sql(query, params=[local]).to_arrow_table()
-    except (duckdb.InvalidInputException, duckdb.IOException):
-        # It refuses text that is no UTF-8; Arrow reads that. What else is wrong is said there, too.
+        batches = found.sort_by(_POSITION).combine_chunks().to_batches() or [_empty(found)]
+    except (duckdb.Error, pa.ArrowException):
+        # Encodings that it does not read, text that is no UTF-8, more than it may take in memory.
+        # What is wrong with a file is said by Arrow, too.
         return None
-    [rows] = found.sort_by(_POSITION).combine_chunks().to_batches() or [_empty(found)]
+    if len(batches) > 1:
+        return None  # texts of gigabytes
+    [rows] = batches
     arrays = [rows.column(name) for name in names.values()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
     return Selected(rows.column(_POSITION).to_numpy(), batch)
