@@ -17,9 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import Refused, Unreachable
+from lockstep.lake import manifest_readers
 from lockstep.lake.remembering import RememberingCatalog
 
 __all__ = ["OpenCatalog"]
+
+manifest_readers.install()
 
 
 class OpenCatalog:
