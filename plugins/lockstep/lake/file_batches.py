@@ -62,7 +62,7 @@ def file_batches(
     the positions `wanted`, which are in order. `schema` is the part of the table's that is read."""
     if file.file_format is FileFormat.PARQUET:
         footer = footer_of(files, file.file_path)
-        names = names_in_file(footer, schema)
+        names = names_in_file(footer, schema_to_pyarrow(schema))
         if names is not None:
             yield from _of_parquet(files, file.file_path, footer, names, wanted)
             return
@@ -86,26 +86,29 @@ def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]
     if not any(isinstance(k, ListType) and isinstance(k.element_type, StructType) for k in kinds):
         return True
 
+    shape = schema_to_pyarrow(schema)
+
     def is_plain(file: DataFile) -> bool:
         if file.file_format is not FileFormat.PARQUET:
             return False
         footer = footer_of(table.io, file.file_path)
-        return names_in_file(footer, schema) is not None
+        return names_in_file(footer, shape) is not None
 
     return all(in_parallel(is_plain, files))
 
 
-def names_in_file(footer: pq.FileMetaData, schema: Schema) -> dict[str, str] | None:
-    """The file's names of the columns by the table's; None where one of them is not there as it is in
-    the table: it came later, has had another type, or the file does not number it."""
+def names_in_file(footer: pq.FileMetaData, shape: pa.Schema) -> dict[str, str] | None:
+    """The file's names of the columns by the table's, which `shape` gives with their numbers. None where
+    one of them is not there as it is in the table: it came later, has had another type, or the file does
+    not number it."""
     found = footer.schema.to_arrow_schema()
     by_id = {_id(field): field for field in found}
     names = {}
-    for column, wanted in zip(schema.columns, schema_to_pyarrow(schema), strict=True):
-        field = by_id.get(str(column.field_id).encode())
+    for wanted in shape:
+        field = by_id.get(_id(wanted))
         if field is None or not _is_same(field.type, wanted.type):
             return None
-        names[column.name] = field.name
+        names[wanted.name] = field.name
     # A name with a dot would be taken for a path, and a name that stands twice for either.
     is_plain = all("." not in name and found.names.count(name) == 1 for name in names.values())
     return names if is_plain else None

@@ -35,7 +35,6 @@ from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
-from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
@@ -141,7 +140,8 @@ def look_up(
         return None
     paths = [task.file.file_path for task in tasks]
     in_parallel(lambda path: footer_of(table.io, path), [p for p in paths if not is_footer_kept(p)])
-    found = [_part(table.io, task, schema, wanted) for task in tasks]
+    shape = schema_to_pyarrow(schema)
+    found = [_part(table.io, task, shape, wanted) for task in tasks]
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
@@ -149,14 +149,14 @@ def look_up(
     learned = [part for part in large if _ZONES.is_asked_again(part, wanted)]
     if learned:
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
-        again = [_part(table.io, part.task, schema, wanted) for part in parts]
+        again = [_part(table.io, part.task, shape, wanted) for part in parts]
         parts = [part for part in again if part is not None]
     read = _read(table.io, parts, wanted)
     if read is None:
         return None
-    shape = schema_to_pyarrow(schema, include_field_ids=False)
-    tables = (pa.Table.from_batches([batch]).cast(shape) for batch in chain.from_iterable(read))
-    rows = pa.concat_tables([shape.empty_table(), *tables])
+    plain = schema_to_pyarrow(schema, include_field_ids=False)
+    tables = (pa.Table.from_batches([batch]).cast(plain) for batch in chain.from_iterable(read))
+    rows = pa.concat_tables([plain.empty_table(), *tables])
     return rows.select(list(names.values())).rename_columns(list(names))
 
 
@@ -181,11 +181,11 @@ def _near(wanted: _Wanted) -> BooleanExpression:
     return near
 
 
-def _part(files: FileIO, task: FileScanTask, schema: Schema, wanted: _Wanted) -> _Part | None:
+def _part(files: FileIO, task: FileScanTask, shape: pa.Schema, wanted: _Wanted) -> _Part | None:
     """None where the file has a column in another form."""
     path = task.file.file_path
     footer = footer_of(files, path)
-    names = names_in_file(footer, schema)
+    names = names_in_file(footer, shape)
     if names is None:
         return None
     by_name = {names[name]: numbers for name, numbers in wanted.items()}
