@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -46,6 +49,7 @@ def tables(settings: CatalogSettings) -> set[str]:
 def test_connections_are_kept_as_long_as_somebody_is_there(
     settings: CatalogSettings, tmp_path: Path
 ) -> None:
+    make(settings, "t")
     first, second = OpenCatalog(settings), OpenCatalog(settings)
     catalog = shared(first)
     assert shared(second) is catalog
@@ -94,3 +98,43 @@ def test_a_relative_path_is_one_of_the_folder_that_is_current(
         catalog = OpenCatalog(settings).connected()
         assert catalog.list_namespaces() == found
         catalog.create_namespace_if_not_exists(f"of {folder}")
+
+
+def test_another_file_is_another_catalog_though_somebody_is_there(
+    settings: CatalogSettings, tmp_path: Path
+) -> None:
+    make(settings, "t")
+    shutil.copy(database(settings), tmp_path / "kept.db")
+    make(settings, "later")
+    opened = OpenCatalog(settings)
+    before = shared(opened)
+    shutil.move(tmp_path / "kept.db", database(settings))
+    assert tables(settings) == {"t"}
+    assert {name for _, name in before.list_tables("db")} == {"t", "later"}
+
+
+def test_a_process_that_is_forked_has_a_catalog_of_its_own(settings: CatalogSettings) -> None:
+    make(settings, "t")
+    opened = OpenCatalog(settings)
+    before = shared(opened)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            mine = OpenCatalog(settings)
+            code = 0 if shared(mine) is not before and tables(settings) == {"t"} else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert shared(opened) is before
+
+
+def test_many_come_and_go_at_once(settings: CatalogSettings) -> None:
+    make(settings, "t")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            assert all(found == {"t"} for found in pool.map(tables, [settings] * 120))
+    finally:
+        sys.setswitchinterval(interval)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lockstep.lake.selective_scan import Selected, selected_rows
+from lockstep.lake.selective_scan import Selected, can_select, selected_rows
 
 ROWS = 20_000
 NAMES = {"key": "Key", "part": "part", "name": 'the "name"', "price": "price", "rest": "rest"}
@@ -45,8 +45,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def selected(
     path: Path, names: Mapping[str, str], wanted: Mapping[str, Any], most: int = MOST
 ) -> Selected | None:
+    """None where DuckDB is not asked, or does not read it."""
     numbers = {name: np.array(sorted(one), np.int64) for name, one in wanted.items()}
-    return selected_rows(f"file://{path}", pq.read_metadata(path), names, numbers, most)
+    url, footer = f"file://{path}", pq.read_metadata(path)
+    if not can_select(url, footer, names, numbers):
+        return None
+    return selected_rows(url, footer, names, numbers, most)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,10 @@ def test_a_path_is_no_pattern_and_tells_no_columns(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_of_this_machine_is_left_to_arrow(file: Path) -> None:
-    wanted = {"key": np.array([1])}
-    assert selected_rows("s3://there/a.parquet", pq.read_metadata(file), NAMES, wanted, 1) is None
+    footer, wanted = pq.read_metadata(file), {"key": np.array([1])}
+    assert can_select(f"file://{file}", footer, NAMES, wanted)
+    assert not can_select("s3://there/a.parquet", footer, NAMES, wanted)
+    assert not can_select(f"file://{file}", footer, NAMES, {})
 
 
 def test_text_that_is_no_utf_8_is_left_to_arrow(tmp_path: Path) -> None:

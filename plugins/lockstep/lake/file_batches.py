@@ -102,10 +102,10 @@ def names_in_file(footer: pq.FileMetaData, shape: pa.Schema) -> dict[str, str] |
     one of them is not there as it is in the table: it came later, has had another type, or the file does
     not number it."""
     found = footer.schema.to_arrow_schema()
-    by_id = {_id(field): field for field in found}
+    by_id = {number: field for field in found if (number := _id(field)) is not None}
     names = {}
     for wanted in shape:
-        field = by_id.get(_id(wanted))
+        field = by_id.get(_id(wanted) or b"")
         if field is None or not _is_same(field.type, wanted.type):
             return None
         names[wanted.name] = field.name

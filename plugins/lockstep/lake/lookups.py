@@ -51,7 +51,7 @@ from lockstep.lake.kept_batches import (
     places_of_batches,
 )
 from lockstep.lake.manifests import manifests_of, planned_files
-from lockstep.lake.selective_scan import selected_rows
+from lockstep.lake.selective_scan import can_select, selected_rows
 from lockstep.threads import in_parallel
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "Numbers", "look_up"]
@@ -302,16 +302,23 @@ def _read(
     # First, and of each file once.
     some = [part for part in parts if part.groups and part.task.delete_files]
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
-    todo = list[tuple[_Part, Sequence[_Group]]]()
+    todo = list[tuple[_Part, Sequence[_Group], bool]]()
     for part in parts:
-        is_whole = wanted and not keeps and _is_large(part)
-        todo.extend([(part, part.groups)] if is_whole else [(part, [one]) for one in part.groups])
+        if not keeps and _is_for_duckdb(files, part, wanted, deleted.get(part.path, _NONE)):
+            todo.append((part, part.groups, True))
+        else:
+            todo.extend((part, [group], False) for group in part.groups)
 
-    def rows_of(one: tuple[_Part, Sequence[_Group]]) -> list[pa.RecordBatch]:
+    def rows_of(one: tuple[_Part, Sequence[_Group], bool]) -> list[pa.RecordBatch]:
         nonlocal count
-        part, groups = one
+        part, groups, is_apart = one
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
-        batches = _rows_of_groups(files, part, groups, wanted, gone, keeps=keeps)
+        selected = _selected(files, part, wanted, gone) if is_apart and count <= MOST_ROWS else None
+        batches = (
+            chain.from_iterable(_rows(files, part, g, wanted, gone, keeps=keeps) for g in groups)
+            if selected is None
+            else iter([selected])
+        )
         while count <= MOST_ROWS and (batch := next(batches, None)) is not None:
             found.append(batch)
             with counting:
@@ -319,7 +326,7 @@ def _read(
         return found
 
     # What is kept takes less time than threads do to begin.
-    is_opened = [not all(map(part.is_kept, groups)) for part, groups in todo]
+    is_opened = [not all(map(part.is_kept, groups)) for part, groups, _ in todo]
     opened = iter(in_parallel(rows_of, compress(todo, is_opened)))
     found = [
         next(opened) if is_new else rows_of(one)
@@ -328,32 +335,19 @@ def _read(
     return found if count <= MOST_ROWS else None
 
 
-def _rows_of_groups(
-    files: FileIO,
-    part: _Part,
-    groups: Sequence[_Group],
-    wanted: _Wanted,
-    deleted: Positions,
-    *,
-    keeps: bool,
-) -> Iterator[pa.RecordBatch]:
-    """Of a large file that nothing is kept of by the reader for such, if it can."""
-    is_apart = wanted and not keeps and _is_large(part)
-    selected = _selected(files, part, wanted, deleted) if is_apart else None
-    if selected is not None:
-        yield selected
-        return
-    for group in groups:
-        yield from _rows(files, part, group, wanted, deleted, keeps=keeps)
+def _is_for_duckdb(files: FileIO, part: _Part, wanted: _Wanted, deleted: Positions) -> bool:
+    """Whether a file's rows are selected by the reader for large ones, if that can read it."""
+    return (
+        _is_large(part)
+        and len(deleted) <= MOST_ROWS
+        and can_select(part.path, footer_of(files, part.path), part.names, wanted)
+    )
 
 
 def _selected(
     files: FileIO, part: _Part, wanted: _Wanted, deleted: Positions
 ) -> pa.RecordBatch | None:
-    """The wanted rows of a file, but for no more than one beyond those that may be found; None where the
-    reader for large ones cannot say."""
-    if len(deleted) > MOST_ROWS:
-        return None
+    """The wanted rows of a file, no more than one beyond those that may be found."""
     footer, most = footer_of(files, part.path), MOST_ROWS + len(deleted)
     found = selected_rows(part.path, footer, part.names, wanted, most)
     if found is None:

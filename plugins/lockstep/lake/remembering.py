@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
-from weakref import WeakSet, finalize
+from weakref import ReferenceType, finalize, ref
 
 from cachetools import LRUCache
 from pydantic import BaseModel
@@ -31,8 +32,7 @@ from pyiceberg.table.metadata import (
 )
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from sqlalchemy import bindparam, select
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy import bindparam, make_url, select
 
 __all__ = ["RememberingCatalog", "unchanging"]
 
@@ -121,30 +121,40 @@ class RememberingCatalog(SqlCatalog):
     def shared(name: str, properties: Mapping[str, str], user: object) -> RememberingCatalog:
         """The process's catalog of that name and those properties, to whose database `user` asks for a
         connection: what SQLAlchemy has made of its queries serves all, and takes longer to make than to
-        run. Connections are kept as long as a user is there, as they would be of a catalog of its own.
+        run. Connections are kept as long as a user is there, as they would be of a catalog of its own;
+        another process that was forked, and another SQLite file in the place of one, have others.
         """
-        # A database's path may be relative.
-        catalog = _shared(name, tuple(sorted(properties.items())), os.getcwd())
+        file = _file_of(properties.get("uri", ""))
+        if file is None:
+            return RememberingCatalog(name, **properties)  # which makes it
+        catalog = _shared(name, tuple(sorted(properties.items())), os.getpid(), file)
         catalog._serve(user)
         return catalog
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
-        self._users = WeakSet[object]()
+        self._users: dict[int, ReferenceType[object]] = {}
+        self._process = os.getpid()
 
     def _serve(self, user: object) -> None:
-        self._left()  # by who was there before, if nobody is
-        self._users.add(user)
-        finalize(user, self._left).atexit = False
-        try:
-            self._location(("none", "none"))
-        except (OperationalError, ProgrammingError):
-            self._init_catalog()  # another database by now, without its tables
-
-    def _left(self) -> None:
-        # Those that are gone count in its length.
-        if not any(True for _ in self._users):
+        if self._is_left():
+            # As somebody new would find it: the database may have been made anew.
             self.engine.dispose()
+            self._init_catalog()
+        self._users[id(user)] = ref(user)
+        finalize(user, self._leave, id(user)).atexit = False
+
+    def _leave(self, user: int) -> None:
+        """Called where an object is collected, which may be in the midst of anything: no lock is taken
+        that this thread could hold. SQLAlchemy's own can be taken again."""
+        left = self._users.get(user)
+        if left is not None and left() is None:
+            self._users.pop(user, None)
+        if self._is_left():
+            self.engine.dispose(close=self._process == os.getpid())
+
+    def _is_left(self) -> bool:
+        return all(one() is None for one in list(self._users.values()))
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
@@ -182,6 +192,21 @@ class RememberingCatalog(SqlCatalog):
 
 
 @lru_cache(maxsize=16)
-def _shared(name: str, properties: tuple[tuple[str, str], ...], folder: str) -> RememberingCatalog:
-    del folder
+def _shared(
+    name: str, properties: tuple[tuple[str, str], ...], process: int, file: tuple[int, int]
+) -> RememberingCatalog:
+    del process, file
     return RememberingCatalog(name, **dict(properties))
+
+
+def _file_of(uri: str) -> tuple[int, int] | None:
+    """Which file an SQLite database is, wherever its path begins; None where there is none yet. Of other
+    databases there is nothing to tell."""
+    url = make_url(uri)
+    if url.get_backend_name() != "sqlite":
+        return 0, 0
+    try:
+        found = Path(url.database).stat() if url.database else None
+    except OSError:
+        found = None
+    return None if found is None else (found.st_dev, found.st_ino)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-__all__ = ["Selected", "selected_rows"]
+__all__ = ["Selected", "can_select", "selected_rows"]
 
 _POSITION = "file_row_number"
 """As DuckDB calls it."""
@@ -46,6 +46,16 @@ class Selected(NamedTuple):
     rows: pa.RecordBatch
 
 
+def can_select(
+    path: str, footer: pq.FileMetaData, names: Mapping[str, str], wanted: Mapping[str, object]
+) -> bool:
+    """Whether `selected_rows` can be asked: of a file of this machine, no key of which may be null,
+    where both readers mean the same."""
+    scheme, _, local = PyArrowFileIO.parse_location(path)
+    is_here = scheme == "file" and not _PATTERNS & set(local)
+    return bool(wanted) and is_here and _are_alike(footer, names, wanted)
+
+
 def selected_rows(
     path: str,
     footer: pq.FileMetaData,
@@ -54,16 +64,12 @@ def selected_rows(
     most: int,
 ) -> Selected | None:
     """The rows of the file at `path` that hold a wanted number in each of these columns, no more than
-    `most` and one. `names` are the file's by the table's, under which the columns come.
-
-    None where it is not a file of this machine, a key may be null, or the two readers might differ.
+    `most` and one; None where DuckDB cannot read it. `names` are the file's by the table's, under which
+    the columns come.
     """
-    scheme, _, local = PyArrowFileIO.parse_location(path)
-    if scheme != "file" or _PATTERNS & set(local) or not _are_alike(footer, names, wanted):
-        return None
     import duckdb  # takes as long to load as many a look-up
 
-    kinds = footer.schema.to_arrow_schema()
+    local, kinds = PyArrowFileIO.parse_location(path)[2], footer.schema.to_arrow_schema()
     columns = ", ".join(map(_column, (_POSITION, *names.values())))
     joins, keys = "", dict[str, pa.Table]()
     for place, (name, numbers) in enumerate(wanted.items()):
