@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lockstep.adapters.clock import SystemClock
 from lockstep.adapters.python_views import with_python_views
@@ -53,9 +53,6 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Pipeline",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame
 
-from lockstep.sql.circuit import Circuit
+from lockstep.sql.circuit import Circuit, operators_above
 from lockstep.sql.plans.nodes import Scan
 from lockstep_engine.deltas import quoted
 from lockstep_engine.local.rows import Rows
@@ -24,14 +24,14 @@ def in_order(
     often near one another, which stand in one place of each file then. Of a topic one large interval
     comes after another while it is caught up with, and to sort them takes up to a sixth of each.
     """
-    followed, below = frozenset(tables), dict[int, frozenset[str]]()
-    keys = dict[str, tuple[str, ...]]()
-    for operator in circuit.operators:
-        node, inputs = operator.node, (below[ref] for ref in operator.inputs)
-        own = [node.source] if isinstance(node, Scan) else []
-        below[operator.ref] = frozenset(own).union(*inputs)
-        if below[operator.ref] <= followed:
-            keys.update({trace.table: trace.key for trace in operator.traces if trace.key})
+    read = {one.node.source for one in circuit.operators if isinstance(one.node, Scan)}
+    of_others = operators_above(circuit, read.difference(tables))
+    keys = {
+        trace.table: trace.key
+        for operator in circuit.operators
+        for trace in operator.traces
+        if trace.key and operator.ref not in of_others
+    }
     return {
         table: rows.sortWithinPartitions(*map(quoted, keys[table]))
         if table in keys and not isinstance(rows, Rows)

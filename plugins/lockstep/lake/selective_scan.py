@@ -101,10 +101,11 @@ def _are_alike(
     footer: pq.FileMetaData, names: Mapping[str, str], wanted: Mapping[str, object]
 ) -> bool:
     """Whether both readers mean the same by these columns, and no key is null."""
-    all_names = [name.lower() for name in (*footer.schema.to_arrow_schema().names, _POSITION)]
+    shape = footer.schema.to_arrow_schema()
+    all_names = [name.lower() for name in (*shape.names, _POSITION)]
     if len(set(all_names)) < len(all_names):
         return False  # DuckDB does not tell letters by their case
-    kinds = [footer.schema.to_arrow_schema().field(name).type for name in names.values()]
+    kinds = [shape.field(name).type for name in names.values()]
     if not all(any(is_one(kind) for is_one in _SAME) for kind in kinds):
         return False
     keys = {names[name] for name in wanted}

@@ -7,7 +7,7 @@ are one operator. Operators stand in the order in which they can be evaluated: i
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -36,6 +36,7 @@ __all__ = [
     "TraceKind",
     "TraceSpec",
     "View",
+    "operators_above",
     "readers",
     "sources_below",
 ]
@@ -346,6 +347,16 @@ class Circuit:
         """Whether the rows of a view depend on which step a record was in: a row below a watermark is
         late, and of a key in several partitions the last step wins. Else all records can be one step."""
         return any(isinstance(operator.node, Watermark | Upsert) for operator in self.operators)
+
+
+def operators_above(circuit: Circuit, sources: Collection[str]) -> set[int]:
+    """The refs of the operators whose rows come from these sources."""
+    found: set[int] = set()
+    for operator in circuit.operators:
+        is_read = isinstance(operator.node, Scan) and operator.node.source in sources
+        if is_read or found & set(operator.inputs):
+            found.add(operator.ref)
+    return found
 
 
 def readers(circuit: Circuit) -> Mapping[int, tuple[str, ...]]:

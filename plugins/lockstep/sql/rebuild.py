@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceKind
+from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, TraceKind, operators_above
 from lockstep.sql.plans.nodes import Scan, Temporal, Upsert
 
 __all__ = ["Known", "Rebuild", "ViewChange", "plan_rebuild"]
@@ -71,7 +71,7 @@ def plan_rebuild(
     Nothing is kept of what follows from the sources `distrusted`: they are read in another way by now,
     or what they held was corrected.
     """
-    doubted = _above(after, distrusted)
+    doubted = operators_above(after, distrusted)
     names = {trace.table for trace in after.traces}
     kept = names & set(held) - set(_traces_of(after, doubted))
     made = names - kept
@@ -90,16 +90,6 @@ def plan_rebuild(
         known=leaves,
         sources=tuple(sorted(read - {one.leaf for one in leaves})),
     )
-
-
-def _above(circuit: Circuit, sources: Collection[str]) -> set[int]:
-    """The operators whose rows come from these sources."""
-    found: set[int] = set()
-    for operator in circuit.operators:
-        is_read = isinstance(operator.node, Scan) and operator.node.source in sources
-        if is_read or found & set(operator.inputs):
-            found.add(operator.ref)
-    return found
 
 
 def _traces_of(circuit: Circuit, doubted: Collection[int]) -> Iterator[str]:
