@@ -19,6 +19,7 @@ from lockstep.threads import MAX_THREADS, in_parallel
 from lockstep_engine.local.rows import Rows, as_frame
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import (
+    INDEX_PROPERTIES,
     TABLE_PROPERTIES,
     TRACE_PROPERTIES,
     append,
@@ -116,13 +117,14 @@ def fetching(state: Tables, there: Collection[str]) -> Iterator[Fetches]:
 class Appends:
     """What goes to which table: frames, or the rows where this process has them; rows as Python has
     them; frames in place of all that a table holds; and tables to which nothing goes, but which have to
-    be there. `fetches`: it is worth a try to fetch the frames' rows."""
+    be there. `fetches`: it is worth a try to fetch the frames' rows. `indexes` are among the tables."""
 
     frames: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
     untouched: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
     fetches: Fetches | None = None
+    indexes: Collection[str] = ()
 
     @property
     def touched(self) -> list[str]:
@@ -153,7 +155,8 @@ def write_appends(
     def make(table: str) -> None:
         found = frame_of.get(table)
         frame = no_rows(spark, STEP_LOG_COLUMNS[table]) if found is None else as_frame(spark, found)
-        properties = TRACE_PROPERTIES if is_trace(table) else TABLE_PROPERTIES
+        of_traces = INDEX_PROPERTIES if table in appends.indexes else TRACE_PROPERTIES
+        properties = of_traces if is_trace(table) else TABLE_PROPERTIES
         ensure_table(spark, job.catalog, table, frame, properties)
 
     def write(table: str) -> None:

@@ -105,7 +105,7 @@ class Attempt:
                 kept.extend(evaluated.kept)
                 if not context.is_small:
                     tables = [source.name for source in self.project.sources if source.is_table]
-                    appends = in_order(self.circuit, evaluated.appends, tables)
+                    appends = in_order(self.circuit, evaluated.appends, tables, context.records)
                     evaluated = replace(evaluated, appends=appends)
                 bad = counting.result()
         return Worked(fetches, decoded, bad, evaluated)

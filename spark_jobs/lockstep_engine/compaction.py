@@ -19,13 +19,12 @@ from lockstep.sql.circuit import TraceSpec
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
-from lockstep_engine.deltas import STEP, quoted
+from lockstep_engine.deltas import STEP
 from lockstep_engine.operators.merging import merge_trace, without_past
+from lockstep_engine.ordering import files_of, spread
 from lockstep_engine.tables import append, configure_catalog, read_at
 
 __all__ = ["merge_traces"]
-
-ROWS_PER_FILE = 4_000_000
 
 
 def merge_traces(
@@ -49,18 +48,14 @@ def merge_traces(
 
 
 def _merge(spark: SparkSession, job: MergeJob, table: MergeTable, trace: TraceSpec | None) -> None:
-    """Sorted by key or step, and range-partitioned where it is several files, so that they do not
-    overlap, and a look-up skips most of them."""
+    """In the order of the key or of the steps."""
     merged = read_at(spark, job.catalog, table.table, table.snapshot_id)
     key = tuple(name for name in merged.columns if name == STEP)
     if trace is not None:
         merged = merge_trace(trace, without_past(trace, merged, partial(_read_trace, spark, job)))
         key = trace.key
-    files = max(1, -(-table.records // ROWS_PER_FILE))
     # Without a key (a cross join, a global aggregate, the log of steps) the first column is as good.
-    order = [quoted(name) for name in (key or merged.columns[:1])]
-    spread = merged.coalesce(1) if files == 1 else merged.repartitionByRange(files, *order)
-    ordered = spread.sortWithinPartitions(*order)
+    ordered = spread(merged, key or merged.columns[:1], files_of(table.records))
     summary = {"lockstep.merge": job.branch, "lockstep.incarnation": job.incarnation}
     append(job.catalog, table.table, job.branch, ordered, summary)
 

@@ -187,6 +187,7 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
         step_log(job.interval, job.new_layouts),
         untouched=_recorded(attempt, untouched),
         fetches=worked.fetches,
+        indexes=attempt.circuit.indexes,
     )
 
 

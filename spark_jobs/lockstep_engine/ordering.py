@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -11,14 +11,20 @@ from lockstep.sql.plans.nodes import Scan
 from lockstep_engine.deltas import quoted
 from lockstep_engine.local.rows import Rows
 
-__all__ = ["in_order"]
+__all__ = ["files_of", "in_order", "spread"]
+
+ROWS_PER_FILE = 4_000_000
 
 
 def in_order(
-    circuit: Circuit, appends: Mapping[str, DataFrame | Rows], tables: Collection[str]
+    circuit: Circuit,
+    appends: Mapping[str, DataFrame | Rows],
+    tables: Collection[str],
+    records: int,
 ) -> dict[str, DataFrame | Rows]:
-    """The same rows, those of each file in the order of their trace's key, where all of a trace's come
-    from `tables`, which are followed.
+    """The same rows of an interval of so many records, in the order of their trace's key, where all of
+    a trace's come from `tables`, which are followed: those of an index as a whole, those of any other
+    trace within each file.
 
     Such a table is read as a whole once, and then come small changes: what these look up is few keys,
     often near one another, which stand in one place of each file then. Of a topic one large interval
@@ -26,15 +32,32 @@ def in_order(
     """
     read = {one.node.source for one in circuit.operators if isinstance(one.node, Scan)}
     of_others = operators_above(circuit, read.difference(tables))
-    keys = {
-        trace.table: trace.key
+    traces = {
+        trace.table: trace
         for operator in circuit.operators
         for trace in operator.traces
         if trace.key and operator.ref not in of_others
     }
-    return {
-        table: rows.sortWithinPartitions(*map(quoted, keys[table]))
-        if table in keys and not isinstance(rows, Rows)
-        else rows
-        for table, rows in appends.items()
-    }
+
+    def ordered(table: str, rows: DataFrame | Rows) -> DataFrame | Rows:
+        if table not in traces or isinstance(rows, Rows):
+            return rows
+        trace = traces[table]
+        if trace.is_index:
+            # In one file it would be computed by one task.
+            return spread(rows, trace.key, max(2, files_of(records)))
+        return rows.sortWithinPartitions(*map(quoted, trace.key))
+
+    return {table: ordered(table, rows) for table, rows in appends.items()}
+
+
+def files_of(rows: int) -> int:
+    """How many files of a trace hold so many rows."""
+    return max(1, -(-rows // ROWS_PER_FILE))
+
+
+def spread(rows: DataFrame, key: Sequence[str], files: int) -> DataFrame:
+    """The rows in the order of a key, in files that do not overlap: a look-up skips most of them."""
+    order = [quoted(name) for name in key]
+    parts = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *order)
+    return parts.sortWithinPartitions(*order)

@@ -128,6 +128,7 @@ def rebuild(attempt: Attempt, past: Attempt, plan: Rebuild, kept: list[DataFrame
         Appends(
             frames={t: rows for t, rows in traces.items() if t not in bases},
             whole={t: rows for t, rows in traces.items() if t in bases},
+            indexes=plan.circuit.indexes,
         ),
         bases,
     )

@@ -22,6 +22,7 @@ from lockstep_engine.deltas import quoted
 from lockstep_engine.failures import first_line
 
 __all__ = [
+    "INDEX_PROPERTIES",
     "TABLE_PROPERTIES",
     "TRACE_PROPERTIES",
     "add_columns",
@@ -67,6 +68,16 @@ TRACE_PROPERTIES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Of traces."""
+
+INDEX_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        **TRACE_PROPERTIES,
+        # Rows in the order of their keys lie in few bytes: of a row group of 16 MB, five million of
+        # them, a few with one key would mean all up to theirs.
+        "write.parquet.row-group-size-bytes": str(512 << 10),
+    }
+)
+"""Of indexes of followed tables."""
 
 
 _SPLITS = {"split-size": str(32 << 20), "file-open-cost": str(1 << 20)}

@@ -156,21 +156,43 @@ SMALL = {
 }
 
 
+PIECES = "piece INT, kind INT, name STRING"
+
+
+def make_lines(shop: Shop, count: int) -> None:
+    """So many lines of forty pieces, four of them of kind 3."""
+    shop.make("lines", LINES, MERGE_ON_READ)
+    shop.make("pieces", PIECES, MERGE_ON_READ)
+    shop.sql(
+        "INSERT INTO @lines SELECT id, id % 90, CAST(id * 7 % 40 AS INT) "
+        f"FROM range(0, {count}, 1, 4)"
+    )
+    shop.sql(
+        "INSERT INTO @pieces SELECT CAST(id AS INT), CAST(id % 10 AS INT), concat('p', id) "
+        "FROM range(40)"
+    )
+
+
+def of_lines(shop: Shop, more: str = "") -> str:
+    return shop.source("lines", LINES, more) + shop.source("pieces", PIECES)
+
+
+def traces_with(shop: Shop, column: str) -> list[str]:
+    """The traces that hold a column."""
+    tables = shop.spark.catalog.listTables(f"lake.{shop.database}")
+    names = [f"lake.{shop.database}.{one.name}" for one in tables]
+    traces = [name for name in names if "._trace_" in name]
+    return [name for name in traces if column in shop.spark.table(name).columns]
+
+
 def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the pieces that have changed few are of a kind: only their lines are read."""
     looked_up = noted_look_ups(monkeypatch)
     monkeypatch.setattr(touched, "FEW_STATE", 0)
-    columns = {"lines": LINES, "pieces": "piece INT, kind INT, name STRING"}
-    for name, declared in columns.items():
-        shop.make(name, declared, MERGE_ON_READ)
-    shop.sql("INSERT INTO @lines SELECT id, id % 90, CAST(id % 40 AS INT) FROM range(2000)")
-    shop.sql(
-        "INSERT INTO @pieces SELECT CAST(id AS INT), CAST(id % 10 AS INT), concat('p', id) "
-        "FROM range(40)"
-    )
-    shop.deploy(SMALL, "".join(shop.source(name, declared) for name, declared in columns.items()))
+    make_lines(shop, 2000)
+    shop.deploy(SMALL, of_lines(shop))
     shop.advance()
     shop.check(SMALL)
     for statements in (
@@ -207,3 +229,54 @@ def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(shop: Shop)
         assert len(keys) > 1000
         assert keys.equals(keys.take(pc.sort_indices(keys)))
     shop.follow(("DELETE FROM @notes WHERE about BETWEEN 1000 AND 1100",), noted)
+
+
+def test_an_index_has_the_rows_in_another_order_than_their_table(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files do not overlap, their parts are small, and the table itself is not asked any more."""
+    looked_up = noted_look_ups(monkeypatch)
+    monkeypatch.setattr(touched, "FEW_STATE", 0)
+    make_lines(shop, 260_000)
+    shop.deploy(SMALL, of_lines(shop, ", 'index' = 'piece'"))
+    shop.advance()
+    [index] = traces_with(shop, "whose")
+    files = shop.spark.sql(f"SELECT file_path FROM {index}.files").collect()
+    held = [pq.read_table(file[0].removeprefix("file:")).column("piece") for file in files]
+    assert len(held) == 2
+    assert sum(map(len, held)) == 260_000
+    assert all(keys.equals(keys.take(pc.sort_indices(keys))) for keys in held)
+    first, second = sorted((pc.min(keys).as_py(), pc.max(keys).as_py()) for keys in held)
+    assert first[1] < second[0]
+    for statements in (
+        ("DELETE FROM @lines WHERE line < 40",),
+        ("INSERT INTO @lines SELECT id, id, CAST(id AS INT) FROM range(40)",),
+        ("UPDATE @pieces SET kind = 3 WHERE piece = 4", "DELETE FROM @lines WHERE line = 4"),
+        ("INSERT INTO @lines VALUES (-1, NULL, 3), (-2, 1, NULL)",),
+    ):
+        shop.follow(statements, SMALL)
+    assert looked_up.keys() == {"pieces"}
+
+
+def test_an_index_can_be_declared_and_left_out_later(shop: Shop) -> None:
+    """It is made from the table, and nothing that is published changes by it."""
+    make_lines(shop, 2000)
+    shop.deploy(SMALL, of_lines(shop))
+    shop.advance()
+    shop.check(SMALL)
+    assert traces_with(shop, "whose") == []
+    changes = shop.spark.table(f"lake.{shop.database}.small_changes").count()
+    shop.deploy(SMALL, of_lines(shop, ", 'index' = 'PIECE'"))
+    shop.advance()
+    [index] = traces_with(shop, "whose")
+    assert shop.spark.table(index).count() == 2000
+    assert shop.spark.table(f"lake.{shop.database}.small_changes").count() == changes
+    shop.follow(
+        ("DELETE FROM @lines WHERE line = 5", "INSERT INTO @lines VALUES (-1, 0, 3)"), SMALL
+    )
+    shop.deploy(SMALL, of_lines(shop))
+    shop.follow(("DELETE FROM @lines WHERE line % 3 = 0",), SMALL)
+    # What it held when it was left out is not what the table holds by now.
+    shop.deploy(SMALL, of_lines(shop, ", 'index' = 'piece'"))
+    shop.advance()
+    shop.follow(("DELETE FROM @lines WHERE line % 5 = 0",), SMALL)

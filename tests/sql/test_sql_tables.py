@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from sql_builders import project
 
 from lockstep.errors import NotSupported, ProjectError
-from lockstep.sql.circuit import Cost, Project
+from lockstep.sql.circuit import Cost, Project, TraceKind, TraceSpec
 from lockstep.sql.explain import explain, explain_data
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Scan
@@ -36,6 +38,76 @@ def test_rows_may_be_taken_away_unless_the_source_says_otherwise() -> None:
     assert len(changing.traces) == 2
     assert len(growing.traces) == 1
     assert {one.cost for one in changing.operators} == {Cost.CHANGE}
+
+
+JOINED = "CREATE MATERIALIZED VIEW w AS SELECT l.b, l.c FROM s l JOIN s r ON {condition};"
+INDEXED = (
+    "CREATE TABLE s (a INT, b INT, c INT) USING iceberg "
+    "OPTIONS ('table' = 'other.orders', 'index' = '{index}'{more});"
+)
+
+
+def traces_of(view: str, index: str, more: str = "") -> list[TraceSpec]:
+    return list(build_circuit(project(view, sources=INDEXED.format(index=index, more=more))).traces)
+
+
+@pytest.mark.parametrize(
+    ("condition", "index", "key"),
+    [
+        ("l.b = r.b", "B", ("b",)),
+        ("l.c = r.b", "a, `b`", ("b",)),
+        ("l.a = r.a AND l.b = r.b", "b", None),
+        ("l.a = r.a AND l.b = r.b", "b, a", ("b", "a")),
+        ("l.b + 1 = r.b + 1", "b", None),
+        ("l.b < r.b", "b", None),
+    ],
+)
+def test_rows_are_kept_by_an_index_that_has_all_columns_they_are_looked_up_by(
+    condition: str, index: str, key: tuple[str, ...] | None
+) -> None:
+    """And else by the table alone: what is in the order of one column is in no order of another."""
+    traces = traces_of(JOINED.format(condition=condition), index)
+    assert all(trace.is_index and trace.kind is TraceKind.ROWS for trace in traces)
+    assert {tuple(n.removesuffix("_1") for n in trace.key) for trace in traces} == (
+        set() if key is None else {key}
+    )
+
+
+def test_an_index_serves_whatever_looks_rows_up_by_its_columns() -> None:
+    first = (
+        "CREATE MATERIALIZED VIEW w AS SELECT a, b FROM (SELECT *, row_number() OVER "
+        "(PARTITION BY b ORDER BY a) AS place FROM s WHERE c > 1) WHERE place = 1;"
+    )
+    listed = "CREATE MATERIALIZED VIEW w AS SELECT b, collect_list(a) AS l FROM s GROUP BY b;"
+    [ranked] = traces_of(first, "b")
+    assert (ranked.kind, ranked.key, ranked.is_index) == (TraceKind.ROWS, ("b",), True)
+    # Of rows that stay only the first are asked for, as of a topic's.
+    [ranked] = traces_of(first, "b", ", 'append_only' = 'true'")
+    assert ranked.kind is TraceKind.FIRST
+    _, rows = traces_of(listed, "b")
+    assert (rows.key, rows.columns, rows.is_index) == (("b",), ("a",), True)
+    assert len(traces_of(listed, "a")) == 1
+
+
+def test_an_index_leaves_every_relation_what_it_is() -> None:
+    """State that was kept without one is kept on, and nothing that is published changes."""
+    without = following("table = 'other.orders'")
+    with_one = following("table = 'other.orders', 'index' = 'b'")
+    assert [o.digest for o in build_circuit(without).operators] == [
+        o.digest for o in build_circuit(with_one).operators
+    ]
+
+
+def test_a_plan_shows_an_index() -> None:
+    view = JOINED.format(condition="l.b = r.b")
+    found = project(view, sources=INDEXED.format(index="b", more=", 'append_only' = 'true'"))
+    text = explain(found, build_circuit(found))
+    assert "  s: iceberg table lake.other.orders, append-only, index by b\n" in text
+    assert re.search(r"\n       index _trace_\w{16} of rows by b: c\n", text)
+    assert "as the tables have them" not in text
+    [join] = [o for o in explain_data(found, build_circuit(found))["operators"] if o["traces"]]
+    assert [trace["is_index"] for trace in join["traces"]] == [True, True]
+    assert join["rows_in_tables"] == []
 
 
 def test_a_plan_shows_the_table() -> None:
@@ -75,7 +147,7 @@ def test_a_plan_shows_the_table() -> None:
             "table = 'other.orders', 'kafka.bootstrap.servers' = 'b'",
             NotSupported,
             "a_sources.sql:1:1: s has an option 'kafka.bootstrap.servers' that is not supported",
-            "one of table, append_only, watermark, watermark_delay",
+            "one of table, append_only, index, watermark, watermark_delay",
             "kafka.bootstrap.servers",
         ),
         (
@@ -85,6 +157,16 @@ def test_a_plan_shows_the_table() -> None:
             "'false' (rows may be changed and taken away) or "
             "'true' (a snapshot that takes rows away ends the interval)",
             "yes",
+        ),
+        *(
+            (
+                f"table = 'other.orders', 'index' = '{index}'",
+                ProjectError,
+                "a_sources.sql:1:1: s has an option 'index' that can't be read",
+                "declared columns, with commas between: a, b",
+                index,
+            )
+            for index in ("", "a, c", "a, a", "`")
         ),
         *(
             (

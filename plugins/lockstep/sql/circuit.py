@@ -253,7 +253,7 @@ class TraceSpec:
 
     `key` are the columns by which it is looked up; `columns` the other columns that it holds
     (for ACCUMULATORS and SESSIONS the engine names them: `columns` is empty). `past` are rows that
-    merging may leave out.
+    merging may leave out. `is_index`: a followed table has the rows, too, in another order.
     """
 
     table: str
@@ -261,6 +261,7 @@ class TraceSpec:
     key: tuple[str, ...]
     columns: tuple[str, ...]
     past: Past | None = None
+    is_index: bool = False
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -333,6 +334,11 @@ class Circuit:
         return tuple(
             dict.fromkeys(trace for operator in self.operators for trace in operator.traces)
         )
+
+    @property
+    def indexes(self) -> frozenset[str]:
+        """The traces whose rows followed tables have in another order."""
+        return frozenset(trace.table for trace in self.traces if trace.is_index)
 
     @property
     def reads_time(self) -> bool:

@@ -48,6 +48,7 @@ from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.reading.intervals import interval_text
 from lockstep.sql.rebuild import Rebuild
 from lockstep.sql.sources.source_layout import layout_of
+from lockstep.sql.sources.table_options import index_of
 
 __all__ = ["explain", "explain_data", "explain_rebuild", "rebuild_data"]
 
@@ -90,7 +91,9 @@ def explain(project: Project, circuit: Circuit) -> str:
 def _reading(source: SourceTable) -> str:
     """How records are read, where that is not the plain way."""
     if source.is_table:
-        return ", append-only" if source.append_only else ""
+        index = index_of(source)
+        by = f", index by {', '.join(index)}" if index else ""
+        return f"{', append-only' if source.append_only else ''}{by}"
     format_, keys = source.options.get("format", "json"), layout_of(source).keys
     by = f" by {', '.join(keys)}" if keys else ""
     return f", {format_}{by}" if format_ != "json" else ""
@@ -344,7 +347,8 @@ def _trace_text(trace: TraceSpec) -> str:
     key = f"by {', '.join(trace.key)}" if trace.key else "without a key"
     columns = f": {', '.join(trace.columns)}" if trace.columns else ""
     past = f", until {_ends(trace.past)} past" if trace.past else ""
-    return f"trace {trace.table} of {trace.kind.value} {key}{columns}{past}"
+    what = "index" if trace.is_index else "trace"
+    return f"{what} {trace.table} of {trace.kind.value} {key}{columns}{past}"
 
 
 def _ends(past: Past) -> str:
@@ -357,6 +361,7 @@ def _trace_data(trace: TraceSpec) -> dict[str, Any]:
         "kind": trace.kind.value,
         "key": list(trace.key),
         "columns": list(trace.columns),
+        "is_index": trace.is_index,
     }
 
 

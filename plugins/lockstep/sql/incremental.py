@@ -3,7 +3,7 @@
 Every operator maps a delta of many steps to a delta of many steps. What it has to remember for that
 is its traces: a join its inputs, an aggregate the accumulators of each key and, where rows can
 be taken back, the values that min and max choose from. Rows of a followed table are remembered
-already: by the table.
+already: by the table, unless it is declared by which columns they are to be kept.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from lockstep.sql.plans.nodes import (
 from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.plans.sessions import session_groups
 from lockstep.sql.sources.source_layout import decoding_options, layout_of
+from lockstep.sql.sources.table_options import index_of
 
 __all__ = ["build_circuit"]
 
@@ -269,6 +270,24 @@ class _Builder:
             case _:
                 return False
 
+    def _index(self, node: Node, key: Collection[str]) -> tuple[str, ...]:
+        """The columns by which a node's rows are looked up, in the order of the index that the followed
+        table below declares; none where it declares none of all these columns."""
+        places = dict[str, int]()
+        for name in key:
+            leaf, column = origin(node, Expression.column(name))
+            if not column.is_column or not isinstance(leaf, Scan) or leaf.source in self._leaves:
+                return ()
+            index = index_of(self._sources[leaf.source])
+            if column.references[0] not in index:
+                return ()
+            places[name] = index.index(column.references[0])
+        return tuple(sorted(places, key=places.__getitem__))
+
+    def _is_kept(self, of: int, key: Collection[str]) -> bool:
+        """Whether rows that are looked up by a key are in a trace, and not in tables alone."""
+        return not self._in_tables[of] or bool(self._index(self.nodes[of], key))
+
     def rows(self, ref: int) -> tuple[TraceSpec | None, ...]:
         """The traces of the inputs whose rows the operator looks up, None for those in tables."""
         node, inputs = self.nodes[ref], self.inputs[ref]
@@ -299,20 +318,24 @@ class _Builder:
 
     def _keeps_first(self, ref: int) -> bool:
         """Whether a window remembers the first rows only: of rows that stay the others are never
-        asked for again. Tables have all of them anyway."""
+        asked for again. Tables have all of them anyway, if not in the order of a key."""
         node = self.nodes[ref]
         if not isinstance(node, Window) or node.first is None:
             return False
         [below] = self.inputs[ref]
-        return self.append_only(node.input) and not self._in_tables[below]
+        return self.append_only(node.input) and self._is_kept(below, node.partition)
 
     def _rows(
         self, of: int, key: Iterable[str], columns: Iterable[str], past: Past | None
     ) -> TraceSpec | None:
         """The rows of an input. Where some are forgotten nobody else may take them for the input."""
-        if self._in_tables[of]:
-            return None
         key = tuple(key)
+        if self._in_tables[of]:
+            index = self._index(self.nodes[of], key)
+            if not index:
+                return None
+            made = self._trace(of, TraceKind.ROWS, index, _rest(columns, index))
+            return replace(made, is_index=True)
         if past is None:
             return self._trace(of, TraceKind.ROWS, key, _rest(columns, key))
         until = [*past.ends, past.is_exclusive, *map(list, past.watermarks)]

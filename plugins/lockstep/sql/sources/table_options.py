@@ -7,13 +7,16 @@ from dataclasses import replace
 
 from lockstep.errors import NotSupported, ProjectError
 from lockstep.sql.circuit import Project, SourceTable
+from lockstep.sql.names import closest
 from lockstep.sql.reading.spec import Spec
 from lockstep.sql.sources.options import check_known, choice, need, wrong
+from lockstep.sql.sources.source_layout import read_names
 from lockstep.sql.sources.watermarks import WATERMARK_OPTIONS, checked_watermark
 
-__all__ = ["check_not_own", "checked_table"]
+__all__ = ["check_not_own", "checked_table", "index_of"]
 
-_OPTIONS = ("table", "append_only", *WATERMARK_OPTIONS)
+_INDEX = "index"
+_OPTIONS = ("table", "append_only", _INDEX, *WATERMARK_OPTIONS)
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "append_only": {
         "false": "rows may be changed and taken away",
@@ -47,8 +50,27 @@ def checked_table(source: SourceTable, spec: Spec) -> SourceTable:
     for key, values in _CHOICES.items():
         options[key] = choice(source, key, values) if key in options else next(iter(values))
     options["table"] = ".".join(parts)
+    if _INDEX in options:
+        _check_index(source)
     options.update(checked_watermark(source))
     return replace(source, options=options)
+
+
+def index_of(source: SourceTable) -> tuple[str, ...]:
+    """The columns, in lower case, by which rows are looked up that the table has in another order."""
+    return read_names(source.options.get(_INDEX, ""))
+
+
+def _check_index(source: SourceTable) -> None:
+    """Raise ProjectError where the option names what is no column."""
+    names = [column.key for column in source.columns]
+    try:
+        unknown = set(index_of(source)).difference(names)
+    except ValueError:
+        unknown = {source.options[_INDEX]}
+    if unknown or not index_of(source):
+        known = ", ".join(closest(min(unknown, default=""), names))
+        raise wrong(source, _INDEX, f"declared columns, with commas between: {known}")
 
 
 def check_not_own(source: SourceTable, project: Project) -> None:
