@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from lockstep.sql.circuit import Circuit, operators_above
+from lockstep.sql.circuit import Circuit, TraceSpec, operators_above
 from lockstep.sql.plans.nodes import Scan
 from lockstep_engine.deltas import quoted
 from lockstep_engine.local.rows import Rows
@@ -22,9 +22,9 @@ def in_order(
     tables: Collection[str],
     records: int,
 ) -> dict[str, DataFrame | Rows]:
-    """The same rows of an interval of so many records, in the order of their trace's key, where all of
-    a trace's come from `tables`, which are followed: those of an index as a whole, those of any other
-    trace within each file.
+    """The same rows of an interval of so many records: those of indexes in the order of the key as a
+    whole, those of other traces within each file, where all of them come from `tables`, which are
+    followed.
 
     Such a table is read as a whole once, and then come small changes: what these look up is few keys,
     often near one another, which stand in one place of each file then. Of a topic one large interval
@@ -32,12 +32,13 @@ def in_order(
     """
     read = {one.node.source for one in circuit.operators if isinstance(one.node, Scan)}
     of_others = operators_above(circuit, read.difference(tables))
-    traces = {
-        trace.table: trace
-        for operator in circuit.operators
-        for trace in operator.traces
-        if trace.key and operator.ref not in of_others
-    }
+    traces = dict[str, TraceSpec]()
+    for operator in circuit.operators:
+        inputs = dict(zip(operator.rows, operator.inputs, strict=False))
+        for trace in operator.traces:
+            of_tables = inputs.get(trace, operator.ref) not in of_others
+            if trace.is_index or (trace.key and of_tables):
+                traces[trace.table] = trace
 
     def ordered(table: str, rows: DataFrame | Rows) -> DataFrame | Rows:
         if table not in traces or isinstance(rows, Rows):

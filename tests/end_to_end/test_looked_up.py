@@ -275,8 +275,11 @@ def test_an_index_can_be_declared_and_left_out_later(shop: Shop) -> None:
         ("DELETE FROM @lines WHERE line = 5", "INSERT INTO @lines VALUES (-1, 0, 3)"), SMALL
     )
     shop.deploy(SMALL, of_lines(shop))
+    shop.advance()
     shop.follow(("DELETE FROM @lines WHERE line % 3 = 0",), SMALL)
+    shop.follow(("INSERT INTO @lines VALUES (-2, 0, 4), (-3, 80, 4)",), SMALL)
     # What it held when it was left out is not what the table holds by now.
     shop.deploy(SMALL, of_lines(shop, ", 'index' = 'piece'"))
     shop.advance()
+    shop.follow(("UPDATE @pieces SET kind = 3 WHERE piece = 4",), SMALL)
     shop.follow(("DELETE FROM @lines WHERE line % 5 = 0",), SMALL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -49,10 +50,13 @@ def time_of(step: int) -> datetime:
 
 
 def circuit_of(
-    plan: Node, append_only: frozenset[str], tables: frozenset[str] = frozenset()
+    plan: Node,
+    append_only: frozenset[str],
+    tables: frozenset[str] = frozenset(),
+    indexes: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Circuit:
     """A circuit with the plan as its only view, `root`; `append_only` names such sources, `tables` those
-    whose rows before an interval can be read."""
+    whose rows before an interval can be read, some of which have indexes."""
     expanded = expand(plan)
     columns: dict[str, dict[str, SourceColumn]] = {}
     for scan in _scans(expanded):
@@ -60,7 +64,12 @@ def circuit_of(
             # Of some type: a frame says by itself of which its columns are.
             columns.setdefault(scan.source, {})[name] = SourceColumn(name, "STRING")
     sources = tuple(
-        _source(name, tuple(found.values()), name in append_only, name in tables)
+        _source(
+            name,
+            tuple(found.values()),
+            name in append_only,
+            None if name not in tables else indexes.get(name, ()),
+        )
         for name, found in columns.items()
     )
     view = View("root", expanded, plan.columns, True, "", AT)
@@ -75,13 +84,16 @@ def _scans(node: Node) -> Iterator[Scan]:
 
 
 def _source(
-    name: str, columns: tuple[SourceColumn, ...], append_only: bool, is_table: bool
+    name: str, columns: tuple[SourceColumn, ...], append_only: bool, index: Sequence[str] | None
 ) -> SourceTable:
-    if is_table:
-        options = {"table": f"lake.law.{name}", "append_only": str(append_only).lower()}
-    else:
+    """A table with an index, or none; or a topic, where it is None."""
+    if index is None:
         options = {"subscribe": name, "format": "json" if append_only else "debezium"}
-    return SourceTable(name, columns, "iceberg" if is_table else "kafka", options, AT)
+        return SourceTable(name, columns, "kafka", options, AT)
+    options = {"table": f"lake.law.{name}", "append_only": str(append_only).lower()}
+    if index:
+        options["index"] = ", ".join(index)
+    return SourceTable(name, columns, "iceberg", options, AT)
 
 
 class Runner:

@@ -43,6 +43,15 @@ def random_intervals(random: Random, steps: Interval) -> list[Interval]:
     return list(zip([first, *cuts], [cut - 1 for cut in cuts] + [last], strict=True))
 
 
+def random_indexes(seed: int, tables: frozenset[str]) -> dict[str, list[str]]:
+    """Of some of the tables all columns, in some order: what is looked up by key is in a trace then."""
+    random = Random(f"index {seed}")  # other draws stay what they are
+    columns = {name: list(source_columns(f"{name}_")) for name in sorted(tables)}
+    return {
+        name: random.sample(of, len(of)) for name, of in columns.items() if random.random() < 0.5
+    }
+
+
 def emitted(
     spark: SparkSession,
     runner: Runner,
@@ -104,7 +113,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
         # A source without a record is known to be empty before anything runs.
         changes[EVENTS] = [c for c in changes[EVENTS] if c[2] < intervals[-1][0]]
     append_only = frozenset(prefix.strip("_") for prefix in (EVENTS, KEYED))
-    circuit = circuit_of(plan, append_only, tables)
+    circuit = circuit_of(plan, append_only, tables, random_indexes(seed, tables))
     runner = Runner(spark, circuit, merges_traces, large_state, many_steps, is_here)
     read = {op.node.source for op in circuit.operators if isinstance(op.node, Scan)}
     changes = {prefix: of for prefix, of in changes.items() if prefix.strip("_") in read}

@@ -119,3 +119,21 @@ def test_a_watermark_that_is_asked_for_is_made_from_its_source() -> None:
     assert Watermark in kinds(found)
     only_joined = plan_rebuild(circuit(view, late), circuit(joined + view, late), set())
     assert only_joined.sources == ("t", "u")
+
+
+FOLLOWED = "CREATE TABLE s (a INT, b INT) USING iceberg OPTIONS ('table' = 'other.s'{});"
+MET = "CREATE MATERIALIZED VIEW met AS SELECT l.a, r.a AS other FROM s l JOIN s r ON l.b = r.b;"
+
+
+def test_an_index_that_was_left_out_is_made_anew() -> None:
+    """The version goes on to hold its table, at a snapshot of then, until something takes it out."""
+    plain, indexed = (circuit(MET, FOLLOWED.format(index)) for index in ("", ", 'index' = 'b'"))
+    indexes = tuple(sorted(indexed.indexes))
+    declared = plan_rebuild(plain, indexed, held(plain))
+    assert declared.made == indexes
+    left_out = plan_rebuild(indexed, plain, held(indexed))
+    assert left_out.dropped == indexes
+    assert not left_out.is_empty
+    again = plan_rebuild(plain, indexed, held(indexed))
+    assert (again.made, again.known, again.sources) == (indexes, (), ("s",))
+    assert set(declared.views.values()) == {ViewChange.UNCHANGED}

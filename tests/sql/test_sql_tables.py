@@ -83,10 +83,20 @@ def test_an_index_serves_whatever_looks_rows_up_by_its_columns() -> None:
     assert (ranked.kind, ranked.key, ranked.is_index) == (TraceKind.ROWS, ("b",), True)
     # Of rows that stay only the first are asked for, as of a topic's.
     [ranked] = traces_of(first, "b", ", 'append_only' = 'true'")
-    assert ranked.kind is TraceKind.FIRST
+    assert (ranked.kind, ranked.is_index) == (TraceKind.FIRST, True)
     _, rows = traces_of(listed, "b")
     assert (rows.key, rows.columns, rows.is_index) == (("b",), ("a",), True)
     assert len(traces_of(listed, "a")) == 1
+
+
+def test_rows_with_a_computed_column_are_read_in_the_table() -> None:
+    """A trace has the types that tables have, and a view those of its expressions."""
+    view = (
+        "CREATE MATERIALIZED VIEW w AS SELECT l.x, r.c FROM "
+        "(SELECT b, CAST(a AS SMALLINT) AS x FROM s WHERE c > 1) l JOIN s r ON l.b = r.b;"
+    )
+    [trace] = traces_of(view, "b")
+    assert (trace.key[0].removesuffix("_1"), len(trace.columns)) == ("b", 1)
 
 
 def test_an_index_leaves_every_relation_what_it_is() -> None:
@@ -157,6 +167,13 @@ def test_a_plan_shows_the_table() -> None:
             "'false' (rows may be changed and taken away) or "
             "'true' (a snapshot that takes rows away ends the interval)",
             "yes",
+        ),
+        (
+            "table = 'other.orders', 'index' = 'b', 'watermark' = 't'",
+            NotSupported,
+            "a_sources.sql:1:1: s has a watermark, and an index",
+            "one of the two",
+            "'index' = 'b'",
         ),
         *(
             (

@@ -271,18 +271,18 @@ class _Builder:
                 return False
 
     def _index(self, node: Node, key: Collection[str]) -> tuple[str, ...]:
-        """The columns by which a node's rows are looked up, in the order of the index that the followed
-        table below declares; none where it declares none of all these columns."""
+        """The key by which a node's rows are looked up, in the order of the index that the followed
+        table below declares; nothing where a column of the key is not in there. Rows with a computed
+        column are none of the table's: its type may be one that a trace has not."""
         places = dict[str, int]()
-        for name in key:
+        for name in node.columns:
             leaf, column = origin(node, Expression.column(name))
             if not column.is_column or not isinstance(leaf, Scan) or leaf.source in self._leaves:
                 return ()
             index = index_of(self._sources[leaf.source])
-            if column.references[0] not in index:
-                return ()
-            places[name] = index.index(column.references[0])
-        return tuple(sorted(places, key=places.__getitem__))
+            if column.references[0] in index:
+                places[name] = index.index(column.references[0])
+        return tuple(sorted(key, key=places.__getitem__)) if places.keys() >= set(key) else ()
 
     def _is_kept(self, of: int, key: Collection[str]) -> bool:
         """Whether rows that are looked up by a key are in a trace, and not in tables alone."""
@@ -312,7 +312,7 @@ class _Builder:
                 ranks = [[call.function.text.lower(), call.over, node.first] for call in node.calls]
                 rest = _rest(columns, node.partition)
                 first = self._trace(inputs[0], TraceKind.FIRST, node.partition, rest, ranks)
-                return (replace(first, past=past),)
+                return (replace(first, past=past, is_index=self._in_tables[inputs[0]]),)
             case _:
                 return ()
 

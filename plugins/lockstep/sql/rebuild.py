@@ -59,8 +59,9 @@ class Rebuild:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the version holds all that the new queries need, and publishes the same views."""
-        return not self.made and all(c is ViewChange.UNCHANGED for c in self.views.values())
+        """Whether the version holds what the new queries need, no more, and publishes the same views."""
+        unchanged = all(c is ViewChange.UNCHANGED for c in self.views.values())
+        return unchanged and not self.made and not self.dropped
 
 
 def plan_rebuild(
@@ -73,7 +74,9 @@ def plan_rebuild(
     """
     doubted = operators_above(after, distrusted)
     names = {trace.table for trace in after.traces}
-    kept = names & set(held) - set(_traces_of(after, doubted))
+    # What a version holds that its queries do not need has stopped at some earlier one.
+    current = {trace.table for trace in before.traces}
+    kept = names & current & set(held) - set(_traces_of(after, doubted))
     made = names - kept
     known = _known_relations(before, after, held, doubted)
     views = _views(before, after, doubted)
@@ -85,7 +88,7 @@ def plan_rebuild(
         views=views,
         kept=tuple(sorted(kept)),
         made=tuple(sorted(made)),
-        dropped=tuple(sorted({trace.table for trace in before.traces} & set(held) - names)),
+        dropped=tuple(sorted(current & set(held) - names)),
         circuit=Circuit(operators, outboxes),
         known=leaves,
         sources=tuple(sorted(read - {one.leaf for one in leaves})),

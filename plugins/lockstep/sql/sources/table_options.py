@@ -62,7 +62,7 @@ def index_of(source: SourceTable) -> tuple[str, ...]:
 
 
 def _check_index(source: SourceTable) -> None:
-    """Raise ProjectError where the option names what is no column."""
+    """Raise ProjectError where the option names what is no column, NotSupported beside a watermark."""
     names = [column.key for column in source.columns]
     try:
         unknown = set(index_of(source)).difference(names)
@@ -71,6 +71,14 @@ def _check_index(source: SourceTable) -> None:
     if unknown or not index_of(source):
         known = ", ".join(closest(min(unknown, default=""), names))
         raise wrong(source, _INDEX, f"declared columns, with commas between: {known}")
+    if WATERMARK_OPTIONS[0] in source.options:
+        raise NotSupported(
+            f"{source.name} has a watermark, and an index",
+            position=source.position,
+            expected="one of the two",
+            found=f"'index' = '{source.options[_INDEX]}'",
+            next_step="leave the index out: rows under a watermark are kept by what looks them up",
+        )
 
 
 def check_not_own(source: SourceTable, project: Project) -> None:

@@ -1,0 +1,78 @@
+"""In which order many rows are written to which trace."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame
+
+from lockstep.errors import Position
+from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.plans.nodes import Aggregate, Equality, MultiwayJoin, Node, Scan
+from lockstep_engine.ordering import files_of, in_order
+
+AT = Position("views.sql")
+
+
+class Noted:
+    """A frame that notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def noted(*arguments: Any) -> Noted:
+            self.asked.append((name, *arguments))
+            return self
+
+        return noted
+
+
+def source(name: str, **options: str) -> SourceTable:
+    columns = tuple(SourceColumn(f"{name}_{one}", "INT") for one in "ab")
+    is_table = "table" in options
+    return SourceTable(name, columns, "iceberg" if is_table else "kafka", options, AT)
+
+
+def circuit_of(*sources: SourceTable) -> Circuit:
+    """A count by the first one's key, of a join of two."""
+    scans = tuple(Scan(one.name, tuple(c.key for c in one.columns)) for one in sources)
+    left, right = (one.columns[0] for one in scans)
+    joined: Node = MultiwayJoin(scans, (Equality(left, right, False),), ())
+    plan = Aggregate(joined, (left,), ())
+    view = View("v", plan, plan.columns, True, "", AT)
+    return build_circuit(Project("p", "lake", "p", {}, sources, (view,), ()))
+
+
+def asked(circuit: Circuit, tables: list[str], records: int = 1_000_000) -> dict[str, list[Any]]:
+    """By the first column of each trace's key, what is asked of its rows."""
+    frames = {trace.table: Noted() for trace in circuit.traces}
+    in_order(
+        circuit, {table: cast(DataFrame, frame) for table, frame in frames.items()}, tables, records
+    )
+    keys = {trace.table: (trace.key[0], trace.kind.value) for trace in circuit.traces}
+    return {f"{kind} by {key}": frames[table].asked for table, (key, kind) in keys.items()}
+
+
+def test_what_follows_from_tables_alone_is_sorted_within_its_files() -> None:
+    both = circuit_of(source("l", table="o.l"), source("r", table="o.r"))
+    assert asked(both, ["l", "r"]) == {
+        "accumulators by l_a": [("sortWithinPartitions", "`l_a`")],
+    }
+    mixed = circuit_of(source("l", subscribe="l"), source("r", table="o.r"))
+    assert asked(mixed, ["r"]) == {"accumulators by l_a": [], "rows by l_a": []}
+
+
+@pytest.mark.parametrize(("records", "files"), [(1_000_000, 2), (9_000_000, 3)])
+def test_an_index_is_in_the_order_of_its_key_as_a_whole(records: int, files: int) -> None:
+    """Whatever it is joined with, and also where the past is computed and other sources are not read."""
+    mixed = circuit_of(source("l", subscribe="l"), source("r", table="o.r", index="r_a"))
+    ordered = [("repartitionByRange", files, "`r_a`"), ("sortWithinPartitions", "`r_a`")]
+    for tables in (["r"], []):
+        assert asked(mixed, tables, records)["rows by r_a"] == ordered
+
+
+def test_how_many_files_hold_how_many_rows() -> None:
+    assert [files_of(rows) for rows in (0, 1, 4_000_000, 4_000_001)] == [1, 1, 1, 2]
