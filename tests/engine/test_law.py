@@ -29,7 +29,8 @@ from lockstep.zset import ZSet
 pytestmark = pytest.mark.spark
 
 IS_LARGE = os.environ.get("LOCKSTEP_LAW") == "large"
-EXAMPLES = 200 if IS_LARGE else 8
+SEED = os.environ.get("LOCKSTEP_LAW_SEED")
+EXAMPLES = 2 if SEED else 200 if IS_LARGE else 8
 CASES = 100 if IS_LARGE else 25
 ROWS = 8
 """Changes of a source in a case, at most."""
@@ -140,7 +141,7 @@ def check_law(spark: SparkSession, seed: int, of_recursion: bool = False) -> Non
 )
 @given(seed=st.integers(0, 1 << 40))
 def test_law(spark: SparkSession, seed: int) -> None:
-    check_law(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)))
+    check_law(spark, int(SEED or seed))
 
 
 @settings(
@@ -150,4 +151,4 @@ def test_law(spark: SparkSession, seed: int) -> None:
 )
 @given(seed=st.integers(0, 1 << 40))
 def test_law_of_recursion(spark: SparkSession, seed: int) -> None:
-    check_law(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)), of_recursion=True)
+    check_law(spark, int(SEED or seed), of_recursion=True)

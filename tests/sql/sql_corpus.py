@@ -7,6 +7,12 @@ QUERIES = {
     "star": "SELECT * FROM t",
     "qualified star": "SELECT u.*, t.b FROM t JOIN u ON t.a = u.a WHERE t.b > 0",
     "star except": "SELECT * EXCEPT (a, C) FROM t",
+    "parentheses": "SELECT (a), (b) AS y, ((c)), sum((b)) OVER (PARTITION BY (a)) AS s FROM t "
+    "WHERE (a > 0)",
+    "distinct in parentheses": "SELECT DISTINCT(a), (c) AS k FROM t ORDER BY (k), ((a)) LIMIT 3",
+    "group by in parentheses": "SELECT (a), upper(c) AS k, ((b + 1)) * 2 AS x, sum((b)) FROM t GROUP BY "
+    "(a), ((k)), (b + 1) HAVING (count(*)) > 0",
+    "order by in parentheses": "SELECT a, c FROM t ORDER BY (2), (a) LIMIT 2",
     "where": "SELECT a FROM t WHERE a > 0 AND (b < 3 OR c = 'x') AND c IS NOT NULL",
     "case of names": "SELECT T.A AS One, `b` AS Two FROM T WHERE T.`B` >= 1",
     "lateral alias": "SELECT a + b AS s, s * 2 AS twice, twice - s AS back FROM t",
@@ -97,3 +103,38 @@ QUERIES = {
     "same name twice": "SELECT q.a, q.n FROM (SELECT a, count(*) AS n FROM t GROUP BY a) q "
     "JOIN (SELECT max(n) AS top FROM (SELECT a, count(*) AS n FROM t GROUP BY a)) m ON q.n = m.top",
 }
+
+ONLY_SPARK = {
+    "having alone": "SELECT 1 AS one, 'x' AS x FROM t HAVING count(*) > 0 OR true",
+    "window over a global aggregate": "SELECT sum(count(a)) OVER () AS s FROM t WHERE b > 1",
+    "keys beside grouping sets": "SELECT a, c, sum(b) AS s FROM t GROUP BY a, c GROUPING SETS (a)",
+    "rollup in grouping sets": "SELECT a, c, count(*) AS n FROM t GROUP BY "
+    "GROUPING SETS (ROLLUP(a, c), c)",
+    "any and some": "SELECT c, any(a > 1) AS x, some(b > 1) FILTER (WHERE a > 0) AS y, "
+    "every(a > 0) AS z FROM t GROUP BY c",
+    "any over": "SELECT a, any(b > 1) OVER (PARTITION BY c) AS x FROM t",
+    "like any": "SELECT a FROM t WHERE c LIKE ANY ('x%', 'y%') AND c NOT LIKE ALL ('z%')",
+    "shifts": "SELECT a << 1 AS x, a >> 1 AS y, a >>> 1 AS z FROM t",
+    "units": "SELECT timestampadd(HOUR, a, ts) AS x, datediff(DAY, ts, timestamp'2026-01-01') AS y, "
+    "dateadd(MONTH, 1, ts) AS z, datediff(ts, ts) AS w FROM t",
+    "struct of columns": "SELECT struct(x.a, y.d, x.a + y.d, x.b AS c) AS s, to_json(struct(y.*)) AS j "
+    "FROM t x JOIN u y ON x.a = y.a",
+    "struct of expressions": "SELECT struct(k, c) AS s FROM (SELECT a + 1 AS k, c FROM t)",
+    "star as arguments": "SELECT coalesce(u.*) AS x, array(u.*, 3) AS n FROM "
+    "(SELECT a, d FROM u) u",
+    "count of a star": "SELECT count(u.*, u.a) AS x, count(DISTINCT *) AS y, count(*) AS z FROM u",
+    "relations of one name": "SELECT count(*) AS n FROM u JOIN u",
+    "alias of joined relations": "SELECT x, z FROM (t JOIN v ON t.a = v.d) AS q (x, y, w, ts, z, f)",
+    "joins in many parentheses": "SELECT t.a, u.e, v.f FROM ((t CROSS JOIN v) JOIN u ON t.a = u.a)",
+    "path into a variant": "SELECT CAST(parse_json(to_json(struct(a, c))):a AS INT) AS x, "
+    "parse_json(to_json(struct(c AS `b c`))):`b c`::string AS y FROM t",
+    "table": "TABLE u",
+    "union of tables": "SELECT a FROM (TABLE u) UNION ALL SELECT d FROM (TABLE v)",
+    "pipe": "FROM t |> WHERE b > 1 |> AGGREGATE sum(b) AS s, count(*) AS n GROUP BY a |> WHERE n > 0 "
+    "|> EXTEND s + n AS m |> SET s = s * 2 |> DROP n |> ORDER BY a |> LIMIT 3",
+    "pipe, filter behind limit": "TABLE t |> ORDER BY a, b, c, ts |> LIMIT 4 |> WHERE b > 1 |> SELECT a",
+    "pipe of values": "VALUES (1, 'x'), (2, 'y') AS q (k, l) |> JOIN t ON k = a |> SELECT l, b",
+    "pipe, union": "TABLE u |> UNION ALL TABLE u |> SELECT d, count(*) OVER w AS n WINDOW w AS "
+    "(PARTITION BY d)",
+}
+"""What DuckDB, or the translation for it, says in another way or not at all."""

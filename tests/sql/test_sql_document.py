@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
+from queries import ASOF, FORMS, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -40,6 +40,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Sets and constants": SETS,
     "Groups and generated rows": GROUPS,
     "Window functions and LIMIT": WINDOWS,
+    "Steps of a query, and other forms": FORMS,
     "Recursion": RECURSION,
     "ASOF JOIN, which Spark has not": ASOF,
     "Time": TIME,

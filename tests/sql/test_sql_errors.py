@@ -146,6 +146,9 @@ WRONG = {
 
 NOT_SUPPORTED = {
     "filter_over": view("SELECT sum(a) FILTER (WHERE b > 1) OVER (PARTITION BY c) AS s FROM t"),
+    "program": view("SELECT TRANSFORM (a) USING 'cat' AS (b) FROM t"),
+    "computed_name": view("SELECT IDENTIFIER('a') AS a FROM t"),
+    "count_of_a_relation": view("SELECT count(t.*) AS n FROM t"),
     "distinct_over": view("SELECT count(DISTINCT a) OVER (PARTITION BY c) AS s FROM t"),
     "subquery_in_on": view(
         "SELECT t.a FROM t LEFT JOIN u ON t.a IN (SELECT d FROM v WHERE v.d = t.b AND v.f = u.d)"

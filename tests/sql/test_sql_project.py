@@ -292,7 +292,7 @@ def test_a_column_may_be_called(name: str) -> None:
     ("written", "text"),
     [
         ("a+b*  2", "`a` + `b` * 2"),
-        ("( a )", "(`a`)"),
+        ("( a ) + 1", "(`a`) + 1"),
         ("a /* no */ - -b", "`a` - -`b`"),
         ("- - a", "- -`a`"),
         ("Upper( c )||'X'", "upper(`c`) || 'X'"),

@@ -227,5 +227,7 @@ def _check_function(source: SourceText, node: Any) -> None:
         )
     if name == "unix_timestamp" and not node.expressions:
         raise refuse(source, node, "unix_timestamp() without an argument", _NO_CLOCK)
+    if name == "identifier":
+        raise refuse(source, node, "a name that is computed", "write the name itself")
     if name == "window_time":
         raise refuse(source, node, "window_time", "write `window.end - INTERVAL 1 MICROSECOND`")

@@ -37,6 +37,7 @@ from lockstep.sql.queries.functions import (
 )
 from lockstep.sql.queries.lowering import ExpressionLowering, column_error, with_fields
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.queries.select_list import is_star
 from lockstep.sql.queries.windows import sort_keys
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import function_name, identifier_parts
@@ -48,6 +49,7 @@ Special = Callable[[Any], Expression | None]
 _NO_KEY = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Star, exp.Boolean, exp.Null)
 _GROUPING_ID = "_grouping_id"
 _ROWS = "_rows_of_all"
+_COUNTED = GroupedCall(_ROWS, AggregateFunction.COUNT, None)
 _KEPT = "kept"
 _KEEPS_NULLS = frozenset({"first", "first_value", "last", "last_value", "any_value"})
 _READS_ORDER = frozenset({"percentile_cont", "percentile_disc", "mode"})
@@ -103,11 +105,30 @@ class Grouping:
         if not outputs:
             # count(*) over everything needs no column, but a relation needs one
             outputs = (Output("_one", Expression("1")),)
+        if self._sets:
+            outputs = tuple(map(self._of_sets, outputs))
         below = Project(self.scope.node, outputs)
         if not self._sets:
-            return grouped(below, keys, self._calls)
+            # HAVING alone makes one group of all rows
+            rows = [] if keys or self._calls else [_COUNTED]
+            return grouped(below, keys, [*self._calls, *rows])
         branches = tuple(self._one_set(below, keys, one) for one in self._sets)
         return branches[0] if len(branches) == 1 else UnionAll(branches)
+
+    @property
+    def _never(self) -> tuple[str, ...]:
+        """The keys of GROUP BY that are in none of its sets."""
+        return tuple(key for key in self._set_keys() if not any(key in one for one in self._sets))
+
+    def _of_sets(self, output: Output) -> Output:
+        """A key that is in no set is null in all rows, of its own type."""
+        if output.name not in self._never:
+            return output
+        value = output.expression
+        return replace(
+            output,
+            expression=Expression(f"CASE WHEN FALSE THEN {value.text} END", value.references),
+        )
 
     @property
     def has_no_keys(self) -> bool:
@@ -119,10 +140,12 @@ class Grouping:
         """The columns of the aggregates."""
         return tuple(call.name for call in self._calls)
 
-    def over_nothing(self, outputs: Sequence[Expression]) -> tuple[Expression, ...]:
-        """Each output where there is no row to aggregate."""
+    def over_nothing(self, outputs: Sequence[Expression]) -> tuple[Expression, ...] | None:
+        """Each output where there is no row to aggregate; None where a window is among them."""
         values = {call.name: Expression(_of_nothing(call)) for call in self._calls}
         values.update((name, Expression.column(name)) for name in self._carried)
+        if any(name not in values for output in outputs for name in output.references):
+            return None
         found: list[Expression] = []
         for output in outputs:
             value = substitute(output, values)
@@ -141,15 +164,15 @@ class Grouping:
     def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
         """The groups of one grouping set, as rows of all."""
         used = tuple(dict.fromkeys((*self._carried, *wanted)))
-        if used:
-            node = grouped(below, used, self._calls)
+        shown = (*used, *self._never)
+        if shown:
+            node = grouped(below, shown, self._calls)
         else:
             # as in Spark, the set of no keys has no row where there is no row to group
-            rows = GroupedCall(_ROWS, AggregateFunction.COUNT, None)
             there = Expression(f"`{_ROWS}` > 0", (_ROWS,))
-            node = Filter(grouped(below, used, [*self._calls, rows]), there)
+            node = Filter(grouped(below, shown, [*self._calls, _COUNTED]), there)
         outputs = [
-            Output(key, Expression.column(key) if key in used else Expression("NULL"))
+            Output(key, Expression.column(key) if key in shown else Expression("NULL"))
             for key in keys
         ]
         outputs += as_they_are(self.calls)
@@ -289,7 +312,7 @@ class Grouping:
                 case _:
                     pass
             around = around.this
-        values = [self._lower(one) for one in arguments]
+        values = self._lowered(arguments)
         keys = list(sort_keys(order, self._lower))
         if condition is not None:
             ignores_nulls |= _filter(name, condition, values, keys)
@@ -328,21 +351,39 @@ class Grouping:
             only = arguments[0]
             if isinstance(only, exp.Star | exp.Literal | exp.Boolean):
                 return None
-        if counts and len(arguments) > 1:
+        [first, *more] = arguments or [None]
+        if counts and not more and isinstance(first, exp.Column) and is_star(first):
+            raise refuse(
+                self.source,
+                node,
+                "count(t.*), which Spark does not compute either,",
+                "write count(*), or name the columns",
+            )
+        parts = self._lowered(arguments)
+        if counts and len(parts) > 1:
             # the rows in which none is null; of DISTINCT, each such combination once
-            parts = [self._lower(argument) for argument in arguments]
             test = " AND ".join(f"({part.text}) IS NOT NULL" for part in parts)
             value = f"struct({', '.join(part.text for part in parts)})" if distinct else "1"
             references = tuple(dict.fromkeys(name for part in parts for name in part.references))
             return _case(Expression(test, references), Expression(value, references))
-        if len(arguments) != 1:
+        if len(parts) != 1:
             raise ProjectError(
                 f"{name} takes one argument",
                 position=self.source.position_of(node),
                 expected=f"{name}(x)",
                 found=self.source.words_of(node),
             )
-        return self._lower(arguments[0])
+        return parts[0]
+
+    def _lowered(self, arguments: Sequence[Any]) -> list[Expression]:
+        """The arguments of an aggregate, `*` as its columns."""
+        found = list[Expression]()
+        for one in arguments:
+            if is_star(one):
+                found += [column for _, column in self._lowering.starred(one)]
+            else:
+                found.append(self._lower(one))
+        return found
 
 
 def _arguments(call: Any) -> tuple[list[Any], bool]:

@@ -20,9 +20,10 @@ from lockstep.sql.queries.functions import (
     refuse,
 )
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.queries.select_list import is_star, star_items
 from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import identifier_parts
+from lockstep.sql.reading.trees import function_name, identifier_parts, without_parentheses
 
 __all__ = ["ExpressionLowering", "column_error", "quoted"]
 
@@ -77,12 +78,20 @@ class ExpressionLowering:
         references: list[str] = []
         renamed = self._lambda_names(node)
 
-        def replace(part: Any) -> str | None:
+        def meant(part: Any) -> str | None:
             if special is not None and (found := special(part)) is not None:
                 references.extend(found.references)
                 return found.text if found.is_column or part is node else f"({found.text})"
             if id(part) in renamed:
                 return renamed[id(part)]
+            if is_star(part) and isinstance(part.parent, exp.Anonymous):
+                starred = [column for _, column in self.starred(part)]
+                references.extend(name for one in starred for name in one.references)
+                return ", ".join(one.text for one in starred)
+            if function_name(part) == "struct":
+                return self._struct(part, meant, references)
+            if isinstance(part, exp.JSONExtract):
+                return self.source.render(part.this, meant) + self.source.path_of(part)
             if isinstance(part, exp.Column):
                 found = self.column(part)
                 references.extend(found.references)
@@ -92,8 +101,29 @@ class ExpressionLowering:
             self._check_part(part)
             return None
 
-        text = self.source.render(node, replace)
+        text = self.source.render(node, meant)
         return Expression(text, tuple(dict.fromkeys(references)))
+
+    def starred(self, node: Any) -> list[tuple[str, Expression]]:
+        """The columns of `*` as arguments of a function, with their names."""
+        items = list(star_items(self.source, self.scope, node))
+        if any(item.node is not None for item in items):
+            raise refuse(self.source, node, "`*` behind SET as an argument", "name the columns")
+        return [(item.name, Expression.column(item.column)) for item in items]
+
+    def _struct(self, node: Any, meant: Callable[[Any], str | None], references: list[str]) -> str:
+        """struct(a, x.b): its fields have the names that stand there, whatever the plan's columns are
+        called, and whatever expression comes to stand in the place of one."""
+        fields = list[str]()
+        for one in node.expressions:
+            if is_star(one):
+                starred = self.starred(one)
+                references.extend(ref for _, column in starred for ref in column.references)
+                fields += [_field(column.text, name) for name, column in starred]
+                continue
+            value = one.this if isinstance(one, exp.Alias) else without_parentheses(one)
+            fields.append(_field(self.source.render(value, meant), _field_name(one)))
+        return f"struct({', '.join(fields)})"
 
     def column(self, node: Any) -> Expression:
         """What a column's name means, with the struct fields that follow it."""
@@ -177,6 +207,22 @@ class ExpressionLowering:
                     ):
                         names[id(part)] = new
         return names
+
+
+def _field_name(node: Any) -> str:
+    """The name that Spark gives to a field of struct(): '' where it has its number."""
+    node = without_parentheses(node)
+    if isinstance(node, exp.Alias):
+        return str(node.alias)
+    if isinstance(node, exp.Dot):
+        return str(node.expression.name)
+    return str(node.name) if isinstance(node, exp.Column | exp.Identifier) else ""
+
+
+def _field(value: str, name: str) -> str:
+    if not name:
+        return value
+    return f"{value} AS {name if name.isidentifier() else quoted(name)}"
 
 
 def with_fields(base: Expression, fields: list[str]) -> Expression:

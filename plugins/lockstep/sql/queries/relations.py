@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.names import closest, fresh_name, fresh_names
+from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.expressions import all_of
 from lockstep.sql.plans.nodes import (
     Expression,
@@ -92,16 +93,11 @@ class Relations:
                     self.renamed(node.args.get("alias"), range_rows(self.source, node)),
                     node.alias.lower() or None,
                 )
-            case exp.Subquery() if isinstance(node.this, exp.Table):
-                self._only(node, frozenset({"this", "alias", "joins"}))
+            case exp.Subquery() if _is_joined(node):
+                self._only(node, frozenset({"this", "alias", "joins", "pivots"}))
                 scope = self.relation(node.this, environment, before)
                 if node.alias:
-                    raise refuse(
-                        self.source,
-                        node,
-                        "an alias of joined relations",
-                        "write (SELECT * FROM ...) AS alias",
-                    )
+                    scope = self._named(scope, node)
             case exp.Subquery():
                 scope = self._derived(node, environment)
             case exp.Values():
@@ -120,6 +116,20 @@ class Relations:
         for join in node.args.get("joins") or []:
             scope = self.join(scope, join, environment)
         return scope
+
+    def _named(self, scope: Scope, node: Any) -> Scope:
+        """Joined relations in parentheses, with a name for them all: `(a JOIN b) AS c`."""
+        if scope.outer is not None:
+            raise refuse(
+                self.source,
+                node,
+                "an alias of joined relations that read a row around",
+                "write (SELECT * FROM ...) AS alias",
+            )
+        fields = scope.star(None) or []
+        shown = only(scope.node, [field.column for field in fields])
+        lowered = Lowered(shown, tuple(field.written for field in fields))
+        return Scope.over(self.renamed(node.args.get("alias"), lowered), node.alias.lower())
 
     def _derived(self, node: Any, environment: Environment) -> Scope:
         """A subquery of FROM. Inside a correlated subquery it may read the query around, too: then the
@@ -263,8 +273,6 @@ class Relations:
         if _is_true(on):
             on = None
         left, right, same = self._around(join, left, right, found, side)
-        if found.shows_right:
-            self._check_aliases(join, left, right)
         values: dict[int, Expression] = {}
         subqueries = Subqueries(self.source, self._lower_query, environment)
         if on is not None and found is not JoinKind.INNER:
@@ -316,7 +324,6 @@ class Relations:
                 self.source, join, "ASOF JOIN of what reads a row around", "join in a view first"
             )
         left, right = left.beside(right)
-        self._check_aliases(join, left, right)
         pair = Join(left.node, right.node, (), ())
         both = Scope(pair, (*left.relations, *right.relations), left.first)
         lowering = ExpressionLowering(self.source, both)
@@ -411,17 +418,13 @@ class Relations:
                 self.source, node, "this after LATERAL", "write a subquery or explode(...)"
             )
 
-    def _check_aliases(self, join: Any, left: Scope, right: Scope) -> None:
-        taken = {one.alias for one in left.relations if one.alias}
-        for one in right.relations:
-            if one.alias in taken:
-                raise ProjectError(
-                    f"two relations of FROM are named {one.alias!r}",
-                    position=self.source.position_of(join),
-                    expected="a name of its own for each",
-                    found=one.alias or "",
-                    next_step=f"write `AS` and another name after the second {one.alias}",
-                )
+
+def _is_joined(node: Any) -> bool:
+    """Whether what stands in parentheses are relations, and not a query in further parentheses."""
+    within = node.this
+    if not isinstance(within, exp.Subquery):
+        return isinstance(within, exp.Table)
+    return bool(within.alias or within.args.get("joins")) or _is_joined(within)
 
 
 def _is_true(condition: Any) -> bool:

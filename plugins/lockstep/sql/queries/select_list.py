@@ -13,9 +13,23 @@ from lockstep.sql.names import closest
 from lockstep.sql.queries.functions import contains_aggregate, is_session, is_window, refuse
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import copy_with_words, function_name, identifier_parts
+from lockstep.sql.reading.trees import (
+    copy_with_words,
+    function_name,
+    identifier_parts,
+    without_parentheses,
+)
 
-__all__ = ["Item", "group_keys", "list_items", "listed", "own_name", "sort_nodes"]
+__all__ = [
+    "Item",
+    "group_keys",
+    "is_star",
+    "list_items",
+    "listed",
+    "own_name",
+    "sort_nodes",
+    "star_items",
+]
 
 
 @dataclass(frozen=True)
@@ -34,15 +48,11 @@ class Item:
 def list_items(source: SourceText, scope: Scope, select: Any) -> list[Item]:
     """The items of a SELECT list, `*` as its columns. Raises ProjectError, NotSupported."""
     items: list[Item] = []
-    for node in select.expressions:
-        star = (
-            node.this if isinstance(node, exp.Column) and isinstance(node.this, exp.Star) else node
-        )
-        if isinstance(star, exp.Star):
-            alias = node.table.lower() if isinstance(node, exp.Column) else None
-            items += _star(source, scope, node, star, alias)
+    for node in map(without_parentheses, select.expressions):
+        if is_star(node):
+            items += star_items(source, scope, node)
         elif isinstance(node, exp.Alias):
-            items.append(Item(node.alias, node.this, names=(node.alias,)))
+            items.append(Item(node.alias, without_parentheses(node.this), names=(node.alias,)))
         elif isinstance(node, exp.Aliases):
             names = tuple(part.name for part in node.expressions)
             items.append(Item(names[0], node.this, names=names))
@@ -51,9 +61,15 @@ def list_items(source: SourceText, scope: Scope, select: Any) -> list[Item]:
     return items
 
 
-def _star(
-    source: SourceText, scope: Scope, node: Any, star: Any, alias: str | None
-) -> Iterator[Item]:
+def is_star(node: Any) -> bool:
+    """Whether it is `*` or `alias.*`."""
+    return isinstance(node.this if isinstance(node, exp.Column) else node, exp.Star)
+
+
+def star_items(source: SourceText, scope: Scope, node: Any) -> Iterator[Item]:
+    """The columns of `*` or `alias.*`. Raises ProjectError, NotSupported."""
+    is_of_one = isinstance(node, exp.Column)
+    star, alias = (node.this, node.table.lower()) if is_of_one else (node, None)
     fields = scope.star(alias)
     if fields is None:
         known = [one.alias for one in scope.relations if one.alias]
@@ -67,7 +83,8 @@ def _star(
         if star.args.get(part):
             raise refuse(source, node, f"* {part.upper()}", "name the columns")
     excluded = {column.name.lower() for column in star.args.get("except_") or []}
-    unknown = excluded - {field.written.lower() for field in fields}
+    others = {one.alias.lower(): one.this for one in star.args.get("assigned") or []}
+    unknown = (excluded | others.keys()) - {field.written.lower() for field in fields}
     if unknown:
         raise ProjectError(
             f"there is no column {sorted(unknown)[0]!r} to leave out",
@@ -76,7 +93,10 @@ def _star(
             found=sorted(unknown)[0],
         )
     for field in fields:
-        if field.written.lower() not in excluded:
+        name = field.written.lower()
+        if name in others:
+            yield Item(field.written, without_parentheses(others[name]))
+        elif name not in excluded:
             yield Item(field.written, column=field.column)
 
 
@@ -85,6 +105,8 @@ def sort_nodes(query: Any, items: int) -> list[Any]:
     order = query.args.get("order")
     keys = order.expressions if order is not None else []
     if len(keys) != 1 or not isinstance(keys[0].this, exp.Var) or keys[0].name.upper() != "ALL":
+        for key in keys:
+            key.set("this", without_parentheses(key.this))
         return list(keys)
     found = []
     for place in range(1, items + 1):
@@ -113,6 +135,7 @@ def own_name(node: Any) -> str:
 
 def _argument_name(node: Any) -> str:
     """An argument as Spark writes it in a column's name."""
+    node = without_parentheses(node)
     match node:
         case exp.Star():
             return "1"
@@ -171,51 +194,50 @@ def group_keys(
     ]
     written = behind or plain
     for node in written:
-        match node:
-            case exp.GroupingSets():
-                alternatives.append([[*map(key, _members(one))] for one in _sets(node)])
-            case exp.Rollup():
-                parts = [[*map(key, _members(one))] for one in node.expressions or plain]
-                alternatives.append([_flat(parts[:end]) for end in range(len(parts), -1, -1)])
-            case exp.Cube():
-                parts = [[*map(key, _members(one))] for one in node.expressions or plain]
-                kept = (
-                    [part for bit, part in enumerate(parts) if not mask >> bit & 1]
-                    for mask in range(1 << len(parts))
-                )
-                alternatives.append([_flat(some) for some in kept])
-            case _:
-                alternatives.append([[key(one)] for one in (node,)])
-    if all(len(sets) == 1 for sets in alternatives):
+        alternatives.append([[*map(key, one)] for one in _sets(node, plain)])
+    if not behind and all(len(sets) == 1 for sets in alternatives):
         return [one for sets in alternatives for one in sets[0]], []
     combined: list[list[Any]] = [[]]
     for sets in alternatives:
         combined = [[*before, *one] for before in combined for one in sets]
     # all keys, in the order in which they were written
-    return [one for sets in alternatives for keys in sets for one in keys], combined
+    named = map(key, plain) if behind else ()
+    return [*named, *(one for sets in alternatives for keys in sets for one in keys)], combined
 
 
 def _flat(parts: Sequence[list[Any]]) -> list[Any]:
     return [key for part in parts for key in part]
 
 
-def _sets(node: Any) -> Iterator[Any]:
-    """The sets of GROUPING SETS; those inside it may be nested."""
-    for one in node.expressions:
-        if isinstance(one, exp.GroupingSets):
-            yield from _sets(one)
-        else:
-            yield one
+def _sets(node: Any, plain: Sequence[Any]) -> list[list[Any]]:
+    """The sets of keys that a part of GROUP BY stands for; `plain` are those of `a, b WITH ROLLUP`."""
+    match node:
+        case exp.GroupingSets():
+            return [one for part in node.expressions for one in _sets(part, ())]
+        case exp.Rollup():
+            parts = [_members(one) for one in node.expressions or plain]
+            return [_flat(parts[:end]) for end in range(len(parts), -1, -1)]
+        case exp.Cube():
+            parts = [_members(one) for one in node.expressions or plain]
+            kept = (
+                [part for bit, part in enumerate(parts) if not mask >> bit & 1]
+                for mask in range(1 << len(parts))
+            )
+            return [_flat(some) for some in kept]
+        case _:
+            return [_members(node)]
 
 
 def _members(node: Any) -> list[Any]:
     """The keys of one set: (a, b), (a) or a."""
-    if isinstance(node, exp.Tuple):
-        return list(node.expressions)
-    return [node.this if isinstance(node, exp.Paren) else node]
+    node = without_parentheses(node)
+    return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
 
 
 def _group_key(source: SourceText, scope: Scope, node: Any, items: Sequence[Item]) -> Any:
+    node = without_parentheses(node)
+    if isinstance(node, exp.Identifier):  # the name of a key of `|> AGGREGATE`
+        node = copy_with_words(exp.Column(this=node.copy()), node)
     item = listed(source, node, items, "GROUP BY")
     if item is not None:
         return item.node if item.node is not None else item.column

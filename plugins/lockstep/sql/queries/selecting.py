@@ -123,6 +123,7 @@ class SelectLowering:
         columns = (*calls, *self.scope.carried)
         shown = only(node, columns)
         nothing = grouping.over_nothing([Expression.column(call) for call in calls])
+        assert nothing is not None, "calls are no windows"
         return completed(Lowered(shown, calls, self.scope.carried, nothing), outer).node
 
     def _ended(

@@ -115,6 +115,14 @@ class Stage:
         ]
 
 
+def _names_of_stack(arguments: Sequence[Any]) -> tuple[str, ...]:
+    """As many as each row has values, where the number of rows is written."""
+    rows = arguments[0] if arguments else None
+    if not isinstance(rows, exp.Literal) or not rows.name.isdigit() or int(rows.name) < 1:
+        return ()
+    return tuple(f"col{place}" for place in range(-(-(len(arguments) - 1) // int(rows.name))))
+
+
 def generated_names(source: SourceText, node: Any, names: Sequence[str]) -> tuple[str, ...]:
     """The names of what a function makes: those written, else Spark's own.
 
@@ -123,6 +131,8 @@ def generated_names(source: SourceText, node: Any, names: Sequence[str]) -> tupl
     own = GENERATORS[function_name(node)]
     if function_name(node) == "json_tuple" and not names:
         own = tuple(f"c{place}" for place in range(len(node.expressions) - 1))
+    if function_name(node) == "stack" and not names:
+        own = _names_of_stack(node.expressions)
     if not names and not own:
         raise ProjectError(
             f"the columns of {function_name(node)} have no names",

@@ -23,10 +23,21 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
-from lockstep.errors import Position, ProjectError
+from lockstep.errors import NotSupported, Position, ProjectError
+from lockstep.sql.plans.terms import text_literal
+from lockstep.sql.reading.pipes import PipeParser
+from lockstep.sql.reading.tokens import (
+    are_one_sign,
+    calls_of_window,
+    for_grammar,
+    is_one_text,
+    limit_at,
+    whole_texts,
+)
 from lockstep.sql.reading.trees import (
     SPAN,
     children,
+    function_name,
     span_of,
 )
 
@@ -76,15 +87,28 @@ _NOTED = (
 )
 
 
+_SCRIPTS = {"USING", "FORMAT", "ROW"}
 _CALLS_WITH_GRAMMAR = {
     *("CAST", "TRY_CAST", "EXTRACT"),
     *("TRIM", "SUBSTR", "SUBSTRING", "POSITION", "OVERLAY"),
 }
 
 
-class _SpanParser(SparkParser):  # type: ignore[misc]
+_LIKE = {TokenType.LIKE, TokenType.ILIKE}
+_OF_UNITS = {
+    *("dateadd", "date_add", "timestampadd", "timeadd"),
+    *("datediff", "date_diff", "timestampdiff", "timediff"),
+}
+_UNITS = {
+    *("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUTE", "SECOND"),
+    *("MILLISECOND", "MICROSECOND"),
+}
+
+
+class _SpanParser(PipeParser):
     """Spark's grammar without a function table; nodes carry (first, last) character offsets."""
 
+    COLON_IS_VARIANT_EXTRACT = True
     FUNCTIONS: Mapping[str, Any] = {}
     FUNCTION_PARSERS: Mapping[str, Any] = {
         name: parse
@@ -94,8 +118,18 @@ class _SpanParser(SparkParser):  # type: ignore[misc]
     NO_PAREN_FUNCTION_PARSERS: Mapping[str, Any] = {
         name: parse
         for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items()
-        if name in {"CASE", "IF", "ANY"}
-    }
+        if name in {"CASE", "IF"}
+    } | {"ANY": lambda self: self.any_of()}
+
+    def any_of(self) -> Any:
+        """ANY behind LIKE, or else the aggregate."""
+        first = self._prev
+        before = self._tokens[self._index - 2].token_type if self._index > 1 else None
+        if before in _LIKE or not self._match(TokenType.L_PAREN):
+            return self.expression(exp.Any(this=self._parse_bitwise()))
+        call = exp.Anonymous(this=first.text, expressions=self._parse_csv(self._parse_lambda))
+        self._match_r_paren()
+        return call
 
 
 def _noting(name: str) -> Callable[..., Any]:
@@ -119,50 +153,23 @@ for _name in _NOTED:
     setattr(_SpanParser, _name, _noting(_name))
 
 
+def _note_units(tree: Any) -> None:
+    """`timestampadd(HOUR, 1, ts)`: its first word is no column."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if len(call.expressions) != 3 or function_name(call) not in _OF_UNITS:
+            continue
+        unit = call.expressions[0]
+        is_word = isinstance(unit, exp.Column) and not unit.args.get("table")
+        if is_word and unit.name.upper() in _UNITS:
+            word = exp.Var(this=unit.name)
+            word.meta[SPAN] = span_of(unit)
+            unit.replace(word)
+
+
 def parse_spark(sql: str) -> Any:
     """One query with all of sqlglot's knowledge of Spark's functions, for translation."""
-    tokens = _calls_of_window(_whole_texts(sql, Spark().tokenize(sql)))
-    return Spark().parser().parse(_without_limits(tokens), sql)[0]
-
-
-def _whole_texts(sql: str, tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with `'it''s'` as one, which sqlglot reads as two texts beside one another."""
-    whole: list[Token] = []
-    for token in tokens:
-        if whole and _is_one_text(whole[-1], token):
-            first = whole.pop()
-            text = first.text + sql[token.start] + token.text
-            place = (first.line, first.col, first.start, token.end)
-            whole.append(Token(TokenType.STRING, text, *place))
-        else:
-            whole.append(token)
-    return whole
-
-
-def _calls_of_window(tokens: list[Token]) -> list[Token]:
-    """`window(ts, ...)` is a call and `window` a column; only WINDOW name AS is a clause. And
-    MATCH_CONDITION is one, which Spark has not."""
-    for at, token in enumerate(tokens):
-        clause = at + 2 < len(tokens) and tokens[at + 2].token_type is TokenType.ALIAS
-        if token.token_type is TokenType.WINDOW and not clause:
-            token.token_type = TokenType.VAR
-        if token.text.upper() == "MATCH_CONDITION" and token.token_type is TokenType.VAR:
-            token.token_type = TokenType.MATCH_CONDITION
-    return tokens
-
-
-_LIMIT = ("MAX", "RECURSION", "LEVEL")
-
-
-def _limit_at(tokens: Sequence[Token], at: int) -> bool:
-    """Whether `MAX RECURSION LEVEL n` stands there, which sqlglot does not know."""
-    words = tokens[at : at + 4]
-    return len(words) == 4 and tuple(word.text.upper() for word in words[:3]) == _LIMIT
-
-
-def _without_limits(tokens: Sequence[Token]) -> list[Token]:
-    limits = [at for at in range(len(tokens)) if _limit_at(tokens, at)]
-    return [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
+    tokens = calls_of_window(whole_texts(sql, Spark().tokenize(sql)))
+    return Spark().parser().parse(for_grammar(tokens), sql)[0]
 
 
 @dataclass(frozen=True)
@@ -252,7 +259,7 @@ class SourceText:
                 expected="quotes, backticks and comments that are closed",
                 found=str(error).splitlines()[0],
             ) from None
-        return _calls_of_window(tokens)
+        return calls_of_window(tokens)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -271,11 +278,29 @@ class SourceText:
         """The tokens that begin within the characters first..last."""
         return self.tokens[bisect_left(self._starts, first) : bisect_right(self._starts, last)]
 
+    def path_of(self, node: Any) -> str:
+        """`:a.b[0]` of `v:a.b[0]`, where names in backticks would look like columns. Notes how far the
+        node reaches, which the parser does not know where a cast follows."""
+        head = span_of(node.this)
+        assert head, "what was read has words"
+        end, is_open = head[1], True
+        for token in self.tokens_between(end + 1, len(self.text)):
+            if token.token_type in _PATH_SIGNS:
+                is_open = token.token_type in _OPENS_NAME
+            elif not is_open:
+                break
+            else:
+                is_open = False
+            end = token.end
+        node.meta[SPAN] = (head[0], end)
+        path = self.text[head[1] + 1 : end + 1].strip()
+        return re.sub(r"\.?`([^`]*)`", lambda name: f"[{text_literal(name[1])}]", path)
+
     def recursion_limit(self, cte: Any) -> Token | None:
         """The number in `name (columns) MAX RECURSION LEVEL number AS (...)`."""
         head, body = span_of(cte), span_of(cte.this)
         tokens = self.tokens_between(head[0], body[0]) if head and body else ()
-        found = (at for at in range(len(tokens)) if _limit_at(tokens, at))
+        found = (at for at in range(len(tokens)) if limit_at(tokens, at))
         return next((tokens[at + 3] for at in found), None)
 
     def parse(self, tokens: Sequence[Token], what: str) -> Any:
@@ -288,11 +313,14 @@ class SourceText:
         try:
             found = [
                 tree
-                for tree in _SpanParser(dialect=Spark()).parse(_without_limits(tokens), self.text)
+                for tree in _SpanParser(dialect=Spark()).parse(for_grammar(tokens), self.text)
                 if tree
             ]
         except ParseError as error:
             raise self._syntax_error(error, tokens, what) from None
+        except (AssertionError, AttributeError, TypeError) as error:
+            # The grammar's own errors, where something is missing that it takes for granted.
+            raise self._syntax_error(ParseError(str(error)), tokens, what) from error
         if len(found) != 1:
             raise ProjectError(
                 f"{what} can't be read",
@@ -300,6 +328,7 @@ class SourceText:
                 expected="one SELECT",
                 found=self.words(tokens[0]),
             )
+        _note_units(found[0])
         return found[0]
 
     def _syntax_error(self, error: ParseError, tokens: Sequence[Token], what: str) -> ProjectError:
@@ -314,6 +343,14 @@ class SourceText:
             ),
             tokens[-1],
         )
+        words = {token.text.upper() for token in tokens}
+        if "TRANSFORM" in words and highlight.upper() in _SCRIPTS:
+            return NotSupported(
+                "TRANSFORM with a program is not supported in a view that is kept up to date",
+                position=self.position(near.start),
+                found=highlight,
+                next_step="write a Python function, and declare that it is deterministic",
+            )
         return ProjectError(
             f"{what} can't be read: {description[:1].lower()}{description[1:]}",
             position=self.position(near.start),
@@ -363,7 +400,8 @@ class SourceText:
                 words = _spelling(self.words(token), token, before, self._follows(token))
             # two signs in a row need the space: `--` begins a comment
             signs = before is not None and before.token_type is token.token_type is TokenType.DASH
-            if signs or not (tight or self._clings(token, before) or _is_one_text(before, token)):
+            is_one = is_one_text(before, token) or are_one_sign(before, token)
+            if signs or not (tight or self._clings(token, before) or is_one):
                 pieces.append(" ")
             pieces.append(words)
             tight = _binds(token, before)
@@ -385,12 +423,8 @@ class SourceText:
         return self.tokens[at] if at < len(self.tokens) else None
 
 
-def _is_one_text(before: Token | None, token: Token) -> bool:
-    """The second half of `'it''s'`: a space before it would leave out the quote."""
-    texts = before is not None and before.token_type is token.token_type is TokenType.STRING
-    return before is not None and texts and token.start == before.end + 1
-
-
+_OPENS_NAME = {TokenType.COLON, TokenType.DOT, TokenType.L_BRACKET}
+_PATH_SIGNS = _OPENS_NAME | {TokenType.R_BRACKET}
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.DOT}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.COMMA, TokenType.DOT}
 _VALUES = {

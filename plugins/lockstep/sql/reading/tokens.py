@@ -1,0 +1,135 @@
+"""Spark's words as tokens that sqlglot's grammar reads: what only Spark writes is told apart before it.
+
+Tokens that are made here stand where those stood that they are made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot.tokens import Token, TokenType
+
+__all__ = [
+    "are_one_sign",
+    "calls_of_window",
+    "for_grammar",
+    "is_one_text",
+    "limit_at",
+    "whole_texts",
+]
+
+_LIMIT = ("MAX", "RECURSION", "LEVEL")
+_SIGNS = (TokenType.LT, TokenType.GT)
+_WITH_TYPES = {"ARRAY", "MAP", "STRUCT"}
+_OF_SETS = {
+    *(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ALL, TokenType.DISTINCT),
+}
+_BEFORE_A_QUERY = {TokenType.L_PAREN, TokenType.R_PAREN} | _OF_SETS
+
+
+def for_grammar(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens of a query without what the grammar does not know, or as it knows it."""
+    limits = [at for at in range(len(tokens)) if limit_at(tokens, at)]
+    known = [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
+    return list(_as_selects(_without_third_signs(known)))
+
+
+def limit_at(tokens: Sequence[Token], at: int) -> bool:
+    """Whether `MAX RECURSION LEVEL n` stands there, which sqlglot does not know."""
+    words = tokens[at : at + 4]
+    return len(words) == 4 and tuple(word.text.upper() for word in words[:3]) == _LIMIT
+
+
+def whole_texts(sql: str, tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with `'it''s'` as one, which sqlglot reads as two texts beside one another."""
+    whole: list[Token] = []
+    for token in tokens:
+        if whole and is_one_text(whole[-1], token):
+            first = whole.pop()
+            text = first.text + sql[token.start] + token.text
+            place = (first.line, first.col, first.start, token.end)
+            whole.append(Token(TokenType.STRING, text, *place))
+        else:
+            whole.append(token)
+    return whole
+
+
+def is_one_text(before: Token | None, token: Token) -> bool:
+    """The second half of `'it''s'`: a space before it would leave out the quote."""
+    texts = before is not None and before.token_type is token.token_type is TokenType.STRING
+    return before is not None and texts and token.start == before.end + 1
+
+
+def are_one_sign(before: Token | None, token: Token) -> bool:
+    """The second half of `<<` or `>>`, or the third of `>>>`: with a space between they are none."""
+    signs = before is not None and before.token_type is token.token_type in _SIGNS
+    return before is not None and signs and token.start == before.end + 1
+
+
+def calls_of_window(tokens: list[Token]) -> list[Token]:
+    """`window(ts, ...)` is a call and `window` a column; only WINDOW name AS is a clause. And
+    MATCH_CONDITION is one, which Spark has not."""
+    for at, token in enumerate(tokens):
+        clause = at + 2 < len(tokens) and tokens[at + 2].token_type is TokenType.ALIAS
+        if token.token_type is TokenType.WINDOW and not clause:
+            token.token_type = TokenType.VAR
+        if token.text.upper() == "MATCH_CONDITION" and token.token_type is TokenType.VAR:
+            token.token_type = TokenType.MATCH_CONDITION
+    return tokens
+
+
+def _without_third_signs(tokens: Sequence[Token]) -> list[Token]:
+    """`a >>> b` as `a >> b`, which stands in the same place of the grammar."""
+    kept, depth = list[Token](), 0
+    for at, token in enumerate(tokens):
+        of_type = at > 0 and tokens[at - 1].text.upper() in _WITH_TYPES
+        depth += token.token_type is TokenType.LT and (of_type or depth > 0)
+        signs = [*kept[-2:], token]
+        if depth == 0 and len(signs) == 3 and all(map(are_one_sign, signs, signs[1:])):
+            continue
+        depth -= token.token_type is TokenType.GT and depth > 0
+        kept.append(token)
+    return kept
+
+
+def _as_selects(tokens: Sequence[Token]) -> Iterator[Token]:
+    """`TABLE t` as a query, and VALUES before `|>`, as SELECT * FROM them; in parentheses behind UNION,
+    which the grammar asks for behind `|>`."""
+    closing = -1
+    for at, token in enumerate(tokens):
+        is_query = at == 0 or tokens[at - 1].token_type in _BEFORE_A_QUERY
+        follows = tokens[at + 1].token_type if at + 1 < len(tokens) else None
+        is_table = token.token_type is TokenType.TABLE and follows is not TokenType.L_PAREN
+        is_piped = token.token_type is TokenType.VALUES and _is_piped(tokens[at:])
+        place = (token.line, token.col, token.start, token.end)
+        if is_query and (is_table or is_piped):
+            if is_table and at > 0 and tokens[at - 1].token_type in _OF_SETS:
+                closing = _end_of_name(tokens, at + 1)
+                yield Token(TokenType.L_PAREN, "(", *place)
+            yield Token(TokenType.SELECT, "SELECT", *place)
+            yield Token(TokenType.STAR, "*", *place)
+            yield Token(TokenType.FROM, "FROM", *place)
+        if not (is_query and is_table):
+            yield token
+        if at == closing:
+            yield Token(TokenType.R_PAREN, ")", *place)
+
+
+def _end_of_name(tokens: Sequence[Token], at: int) -> int:
+    """Where `a.b.c` ends that begins there."""
+    while at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.DOT:
+        at += 2
+    return at
+
+
+def _is_piped(tokens: Sequence[Token]) -> bool:
+    """Whether `|>` follows, before what the tokens stand in ends."""
+    depth = 0
+    for token in tokens:
+        depth += token.token_type is TokenType.L_PAREN
+        depth -= token.token_type is TokenType.R_PAREN
+        if depth < 0:
+            return False
+        if depth == 0 and token.token_type is TokenType.PIPE_GT:
+            return True
+    return False
