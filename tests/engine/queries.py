@@ -328,7 +328,7 @@ FORMS = {
     "|> SELECT a, c",
     "filter before a full join": "FROM t |> WHERE b > 1 |> AS q |> FULL JOIN u ON q.a = u.a "
     "|> SELECT q.b, u.d",
-    "union of steps": "TABLE u |> UNION ALL TABLE u |> SELECT DISTINCT d, count(*) OVER w AS n "
+    "union of steps": "TABLE u |> UNION ALL TABLE u |> SELECT d, count(*) OVER w AS n "
     "WINDOW w AS (PARTITION BY d)",
     "struct of columns": "SELECT t.a, struct(t.b, u.d, t.b + u.d) AS s, to_json(struct(u.*)) AS j "
     "FROM t JOIN u ON t.a = u.a",
