@@ -340,6 +340,14 @@ FORMS = {
     "datediff(DAY, ts, TIMESTAMP '2026-01-01 00:00:00') AS y, date_add(MONTH, a, ts) AS z FROM t",
     "shifts": "SELECT a << 1 AS x, a >> 1 AS y, a >>> 1 AS z FROM t",
     "any": "SELECT c, any(ok) AS x, any(b > 1) FILTER (WHERE a > 0) AS y FROM t GROUP BY c",
+    "row as a struct": "SELECT t.b, to_json((k, t.a, t.b + 1)) AS j FROM t JOIN "
+    "(SELECT a + 1 AS k, d FROM u) q ON t.a = q.d",
+    "struct of groups": "SELECT to_json(struct(max(a), b, b + 1)) AS j FROM t GROUP BY b",
+    "struct of a name with a space": "SELECT to_json(struct(`x y`)) AS j FROM "
+    "(SELECT a + 1 AS `x y` FROM t)",
+    "one set of nothing": "SELECT max(a) AS m FROM v JOIN t ON a > 100 GROUP BY GROUPING SETS (())",
+    "grouping of one set": "SELECT a, grouping(a) AS g, grouping_id() AS i FROM t "
+    "GROUP BY GROUPING SETS ((a))",
     "keys in no set": "SELECT a, c, sum(b) AS s FROM t GROUP BY a, c GROUPING SETS (a)",
     "rollup in sets": "SELECT a, c, count(*) AS n FROM t GROUP BY GROUPING SETS (ROLLUP (a, c), c)",
     "having alone": "SELECT 'many' AS what FROM t HAVING count(*) > 9",

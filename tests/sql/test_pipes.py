@@ -45,6 +45,32 @@ SAME = {
         "FROM t |> SET a = a + 1, b = a * 2 |> DROP ts",
         "SELECT x.a, x.a * 2 AS b, x.c FROM (SELECT a + 1 AS a, b, c FROM t) x",
     ),
+    "a key's own name": (
+        "FROM t |> AGGREGATE count(*) AS n GROUP BY b, b + 1 AS a, upper(c) AS c",
+        "SELECT b, b + 1 AS a, upper(c) AS c, count(*) AS n FROM t GROUP BY b, b + 1, upper(t.c)",
+    ),
+    "a relation's name behind a limit": (
+        "FROM t AS z |> ORDER BY z.a |> LIMIT 3 |> WHERE z.a > 1 |> SELECT z.b",
+        "SELECT b FROM (SELECT * FROM t ORDER BY a LIMIT 3) z WHERE a > 1",
+    ),
+    "a filter of names that the join has twice": (
+        "FROM t |> WHERE a > 1 |> JOIN u ON t.a = u.a |> SELECT t.b, u.d",
+        "SELECT t.b, u.d FROM (SELECT * FROM t WHERE a > 1) t JOIN u ON t.a = u.a",
+    ),
+    "a join behind generated rows": (
+        "FROM t LATERAL VIEW explode(array(a, b)) z AS q |> JOIN u ON q = u.a |> SELECT q, d",
+        "SELECT q, d FROM (SELECT * FROM t LATERAL VIEW explode(array(a, b)) z AS q) JOIN u ON q = u.a",
+    ),
+    "a pivot of a pivot": (
+        "SELECT * FROM (SELECT a, b, c FROM t) PIVOT (sum(b) FOR c IN ('x', 'y')) "
+        "|> UNPIVOT (val FOR k IN (x, y)) |> SELECT k, val",
+        "SELECT k, val FROM (SELECT * FROM (SELECT a, b, c FROM t) PIVOT (sum(b) FOR c IN ('x', 'y'))) "
+        "UNPIVOT (val FOR k IN (x, y))",
+    ),
+    "set to a condition": (
+        "FROM t |> SET c = b AND true |> SELECT c",
+        "SELECT b AND true AS c FROM t",
+    ),
     "values": (
         "VALUES (1, 'x') AS q (k, l) |> JOIN t ON q.k = t.a |> SELECT l, b",
         "SELECT l, b FROM (VALUES (1, 'x')) AS q (k, l) JOIN t ON q.k = t.a",
@@ -67,6 +93,11 @@ def test_steps_are_the_query_in_one_piece(name: str) -> None:
     [
         ("FROM t |> SET nothing = 1", ProjectError, "there is no column 'nothing'"),
         ("FROM t |> SORT BY a", ProjectError, "can't be read"),
+        ("FROM t |> SELECT a LIMIT 3", ProjectError, "only a list can stand behind |> SELECT"),
+        ("FROM t |> SELECT a WHERE a > 1", ProjectError, "only a list can stand behind |> SELECT"),
+        ("FROM t |> SELECT a UNION ALL SELECT d FROM u", ProjectError, "can't be read"),
+        ("FROM t |> SET t.a = 1", ProjectError, "only column = expression can stand behind SET"),
+        ("FROM t |> AGGREGATE count(*) AS n GROUP BY 1", ProjectError, "keys of AGGREGATE"),
         ("FROM t |> TABLESAMPLE (5 ROWS)", NotSupported, "TABLESAMPLE"),
     ],
 )
@@ -79,3 +110,18 @@ def test_what_no_step_is(query: str, kind: type[ProjectError], message: str) -> 
 def test_stack_names_its_columns() -> None:
     [view] = project("CREATE MATERIALIZED VIEW w AS SELECT a, stack(2, b, c, a, c) FROM t").views
     assert view.columns == ("a", "col0", "col1")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(table) AS n FROM (SELECT a AS table FROM u)",
+        "SELECT DISTINCT table FROM (SELECT a AS table FROM u)",
+        "SELECT (table) AS n FROM (SELECT a AS table FROM u)",
+        "SELECT sum(a) table FROM u",
+        "WITH q AS (SELECT a FROM u) TABLE q",
+        "SELECT a, d, e FROM (TABLE u) UNION TABLE u",
+    ],
+)
+def test_a_column_may_be_called_table(query: str) -> None:
+    project(f"CREATE MATERIALIZED VIEW w AS {query}")

@@ -11,6 +11,7 @@ from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.expressions import as_operand
 from lockstep.sql.plans.nodes import Expression
+from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.queries.functions import (
     check_supported,
     is_aggregate,
@@ -88,7 +89,10 @@ class ExpressionLowering:
                 starred = [column for _, column in self.starred(part)]
                 references.extend(name for one in starred for name in one.references)
                 return ", ".join(one.text for one in starred)
-            if function_name(part) == "struct":
+            is_row = isinstance(part, exp.Tuple) and (
+                part is node or isinstance(part.parent, exp.Anonymous)
+            )
+            if is_row or function_name(part) == "struct":
                 return self._struct(part, meant, references)
             if isinstance(part, exp.JSONExtract):
                 return self.source.render(part.this, meant) + self.source.path_of(part)
@@ -112,18 +116,24 @@ class ExpressionLowering:
         return [(item.name, Expression.column(item.column)) for item in items]
 
     def _struct(self, node: Any, meant: Callable[[Any], str | None], references: list[str]) -> str:
-        """struct(a, x.b): its fields have the names that stand there, whatever the plan's columns are
-        called, and whatever expression comes to stand in the place of one."""
-        fields = list[str]()
+        """struct(a, x.b), or (a, x.b): its fields have the names that stand there, whatever the plan's
+        columns are called, and whatever expression comes to stand in the place of one."""
+        fields = list[tuple[str, str]]()
         for one in node.expressions:
             if is_star(one):
                 starred = self.starred(one)
                 references.extend(ref for _, column in starred for ref in column.references)
-                fields += [_field(column.text, name) for name, column in starred]
+                fields += [(name, column.text) for name, column in starred]
                 continue
             value = one.this if isinstance(one, exp.Alias) else without_parentheses(one)
-            fields.append(_field(self.source.render(value, meant), _field_name(one)))
-        return f"struct({', '.join(fields)})"
+            name = _field_name(one) or f"col{len(fields) + 1}"
+            fields.append((name, self.source.render(value, meant)))
+        if all(name.isidentifier() for name, _ in fields):
+            return f"struct({', '.join(f'{value} AS {name}' for name, value in fields)})"
+        # A name in backticks would look like a column.
+        return (
+            f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in fields)})"
+        )
 
     def column(self, node: Any) -> Expression:
         """What a column's name means, with the struct fields that follow it."""
@@ -210,19 +220,13 @@ class ExpressionLowering:
 
 
 def _field_name(node: Any) -> str:
-    """The name that Spark gives to a field of struct(): '' where it has its number."""
+    """The name that Spark gives to a field of struct(); '' where that is its number."""
     node = without_parentheses(node)
     if isinstance(node, exp.Alias):
         return str(node.alias)
     if isinstance(node, exp.Dot):
         return str(node.expression.name)
     return str(node.name) if isinstance(node, exp.Column | exp.Identifier) else ""
-
-
-def _field(value: str, name: str) -> str:
-    if not name:
-        return value
-    return f"{value} AS {name if name.isidentifier() else quoted(name)}"
 
 
 def with_fields(base: Expression, fields: list[str]) -> Expression:

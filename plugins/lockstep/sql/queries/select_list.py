@@ -195,7 +195,7 @@ def group_keys(
     written = behind or plain
     for node in written:
         alternatives.append([[*map(key, one)] for one in _sets(node, plain)])
-    if not behind and all(len(sets) == 1 for sets in alternatives):
+    if not any(isinstance(one, exp.GroupingSets | exp.Rollup | exp.Cube) for one in written):
         return [one for sets in alternatives for one in sets[0]], []
     combined: list[list[Any]] = [[]]
     for sets in alternatives:

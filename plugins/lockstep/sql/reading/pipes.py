@@ -16,28 +16,18 @@ from sqlglot.tokens import TokenType
 __all__ = ["PipeParser"]
 
 _CLAUSES = (
-    *("joins", "where", "group", "having", "qualify", "windows", "distinct", "order"),
-    *("limit", "offset"),
+    *("joins", "laterals", "sample", "where", "group", "having", "qualify", "windows", "distinct"),
+    *("order", "limit", "offset"),
 )
+_OF_ROWS = {"joins", "laterals", "where"}
 _AFTER: dict[str, set[str]] = {
-    "WHERE": {"joins", "where", "order"},
-    "ORDER": {"joins", "where", "order"},
-    "ORDER BY": {"joins", "where", "order"},
-    "LIMIT": {"joins", "where", "order"},
-    "OFFSET": {"joins", "where", "order"},
-    "SELECT": {"joins", "where"},
-    "EXTEND": {"joins", "where"},
-    "AGGREGATE": {"joins", "where"},
-    "DISTINCT": {"joins", "where"},
-    "JOIN": {"joins", "where"},
-    "INNER": {"joins", "where"},
-    "CROSS": {"joins", "where"},
-    "LEFT": {"joins", "where"},
-    "RIGHT": {"joins"},
-    "FULL": {"joins"},
-    "NATURAL": {"joins"},
+    **{word: _OF_ROWS | {"order"} for word in ("WHERE", "ORDER", "ORDER BY", "LIMIT", "OFFSET")},
+    **dict.fromkeys(("SELECT", "EXTEND", "AGGREGATE", "DISTINCT"), _OF_ROWS),
+    **{word: {"joins"} for word in ("JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL")},
 }
 """By the word that a step begins with, behind which clauses of a SELECT it can stand in it."""
+_OF_LIST = {"expressions", "distinct", "windows", "kind", "hint", "operation_modifiers"}
+"""What `|> SELECT` may have."""
 
 
 class PipeParser(SparkParser):  # type: ignore[misc]
@@ -61,6 +51,8 @@ class PipeParser(SparkParser):  # type: ignore[misc]
         match word:
             case "SELECT":
                 return self._pipe_select(query)
+            case "AGGREGATE":
+                return self._pipe_aggregate(query)
             case "AS":
                 return exp.select("*").from_(query.subquery(self._alias_of_step(), copy=False))
             case "DROP":
@@ -69,8 +61,11 @@ class PipeParser(SparkParser):  # type: ignore[misc]
                 return exp.select(star).from_(query.subquery(copy=False))
             case "SET":
                 self._advance()
-                for one in self._parse_csv(self._parse_expression):
-                    query = _with_other(query, one)
+                for column, value in self._parse_csv(self._assignment):
+                    star = exp.Star(assigned=[exp.alias_(value, column, copy=False)])
+                    query = exp.select(star, copy=False).from_(
+                        query.subquery(copy=False), copy=False
+                    )
                 return query
             case "LIMIT" | "OFFSET":
                 query.set("limit", self._parse_limit())
@@ -83,11 +78,35 @@ class PipeParser(SparkParser):  # type: ignore[misc]
 
     def _pipe_select(self, query: Any) -> Any:
         """With what stands beside the list: DISTINCT, and windows that have names."""
-        written = self._parse_select(consume_pipe=False)
+        written = self._parse_select(consume_pipe=False, parse_set_operation=False)
+        if not isinstance(written, exp.Select):
+            self.raise_error("only a list can stand behind |> SELECT")
+        others = sorted(key for key, value in written.args.items() if value and key not in _OF_LIST)
+        if others:
+            self.raise_error(f"only a list can stand behind |> SELECT, and not {others[0].upper()}")
         query = query.select(*written.expressions, append=False)
         for clause in ("distinct", "windows"):
             query.set(clause, written.args.get(clause))
         return _around(query)
+
+    def _pipe_aggregate(self, query: Any) -> Any:
+        """The keys and then the aggregates; a key's own name is none of the rows that are grouped."""
+        self._advance()
+        values = [] if self._match(TokenType.GROUP_BY, advance=False) else self._parse_expressions()
+        keys = self._parse_expressions() if self._match(TokenType.GROUP_BY) else []
+        by = [key.this if isinstance(key, exp.Alias) else key for key in keys]
+        if any(isinstance(one, exp.Literal) or one.name.upper() == "ALL" for one in by):
+            self.raise_error("keys of AGGREGATE are expressions, and neither numbers nor ALL")
+        query = query.select(*keys, *values, append=False)
+        if keys:
+            query.set("group", exp.Group(expressions=[one.copy() for one in by]))
+        return _around(query)
+
+    def _assignment(self) -> Any:
+        column = self._parse_id_var()
+        if not self._match(TokenType.EQ):
+            self.raise_error("only column = expression can stand behind SET")
+        return column, self._parse_expression()
 
     def _alias_of_step(self) -> Any:
         self._advance()
@@ -96,19 +115,26 @@ class PipeParser(SparkParser):  # type: ignore[misc]
 
 def _held(query: Any) -> set[str]:
     """The clauses that a SELECT has; where it is no `SELECT * FROM`, more than a step can follow."""
-    is_plain = isinstance(query, exp.Select) and [str(one) for one in query.expressions] == ["*"]
     held = {clause for clause in _CLAUSES if query.args.get(clause)}
-    return held if is_plain else {"list", *held}
+    if not _is_plain(query):
+        held.add("list")
+    elif query.args["from_"].this.args.get("pivots"):
+        held.add("pivots")
+    return held
+
+
+def _is_plain(query: Any) -> bool:
+    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
+        return False
+    [listed] = query.expressions
+    return isinstance(listed, exp.Star) and not any(listed.args.values())
 
 
 def _around(query: Any) -> Any:
-    """SELECT * of a query."""
-    within = query if isinstance(query, exp.Subquery) else query.subquery(copy=False)
-    return exp.select("*").from_(within, copy=False)
-
-
-def _with_other(query: Any, assignment: Any) -> Any:
-    """The query with `column = expression` in the column's place."""
-    column, value = assignment.this, assignment.expression
-    star = exp.Star(assigned=[exp.alias_(value, column.this, copy=False)])
-    return exp.select(star).from_(query.subquery(copy=False), copy=False)
+    """SELECT * of a query; the name of the one relation that it reads as a whole stays."""
+    if isinstance(query, exp.Subquery):
+        return exp.select("*").from_(query, copy=False)
+    alias = None
+    if _is_plain(query) and not {"joins", "laterals"} & _held(query):
+        alias = query.args["from_"].this.alias_or_name or None
+    return exp.select("*").from_(query.subquery(alias, copy=False), copy=False)

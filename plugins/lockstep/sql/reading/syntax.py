@@ -318,7 +318,7 @@ class SourceText:
             ]
         except ParseError as error:
             raise self._syntax_error(error, tokens, what) from None
-        except (AssertionError, AttributeError, TypeError) as error:
+        except (AssertionError, AttributeError, TypeError, ValueError) as error:
             # The grammar's own errors, where something is missing that it takes for granted.
             raise self._syntax_error(ParseError(str(error)), tokens, what) from error
         if len(found) != 1:

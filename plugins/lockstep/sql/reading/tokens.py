@@ -21,10 +21,9 @@ __all__ = [
 _LIMIT = ("MAX", "RECURSION", "LEVEL")
 _SIGNS = (TokenType.LT, TokenType.GT)
 _WITH_TYPES = {"ARRAY", "MAP", "STRUCT"}
-_OF_SETS = {
-    *(TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.ALL, TokenType.DISTINCT),
-}
-_BEFORE_A_QUERY = {TokenType.L_PAREN, TokenType.R_PAREN} | _OF_SETS
+_OF_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
+_BEHIND_SETS = {TokenType.ALL, TokenType.DISTINCT, *_OF_SETS}
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
 def for_grammar(tokens: Sequence[Token]) -> list[Token]:
@@ -97,13 +96,13 @@ def _as_selects(tokens: Sequence[Token]) -> Iterator[Token]:
     which the grammar asks for behind `|>`."""
     closing = -1
     for at, token in enumerate(tokens):
-        is_query = at == 0 or tokens[at - 1].token_type in _BEFORE_A_QUERY
+        is_query = _is_query_at(tokens, at)
         follows = tokens[at + 1].token_type if at + 1 < len(tokens) else None
-        is_table = token.token_type is TokenType.TABLE and follows is not TokenType.L_PAREN
+        is_table = token.token_type is TokenType.TABLE and follows in _NAMES
         is_piped = token.token_type is TokenType.VALUES and _is_piped(tokens[at:])
         place = (token.line, token.col, token.start, token.end)
         if is_query and (is_table or is_piped):
-            if is_table and at > 0 and tokens[at - 1].token_type in _OF_SETS:
+            if is_table and at > 0 and tokens[at - 1].token_type in _BEHIND_SETS:
                 closing = _end_of_name(tokens, at + 1)
                 yield Token(TokenType.L_PAREN, "(", *place)
             yield Token(TokenType.SELECT, "SELECT", *place)
@@ -113,6 +112,24 @@ def _as_selects(tokens: Sequence[Token]) -> Iterator[Token]:
             yield token
         if at == closing:
             yield Token(TokenType.R_PAREN, ")", *place)
+
+
+def _is_query_at(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a query can begin there: first, in parentheses that are no call's, behind those of WITH,
+    or behind a set operator."""
+    if at == 0:
+        return True
+    before, earlier = tokens[at - 1], tokens[at - 2] if at > 1 else None
+    kind = earlier.token_type if earlier is not None else None
+    match before.token_type:
+        case TokenType.L_PAREN:
+            return kind not in _NAMES
+        case TokenType.R_PAREN:
+            return tokens[0].token_type is TokenType.WITH
+        case TokenType.ALL | TokenType.DISTINCT:
+            return kind in _OF_SETS
+        case _:
+            return before.token_type in _OF_SETS
 
 
 def _end_of_name(tokens: Sequence[Token], at: int) -> int:
