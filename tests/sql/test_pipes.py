@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sql_builders import project, view_plan
+from sql_builders import bag, database, project, view_plan
 
 from lockstep.errors import NotSupported, ProjectError
+from lockstep.sql.duckdb_text import to_duckdb
 
 SAME = {
     "where": (
@@ -86,6 +87,17 @@ SAME = {
 def test_steps_are_the_query_in_one_piece(name: str) -> None:
     piped, whole = SAME[name]
     assert view_plan(piped) == view_plan(whole)
+
+
+@pytest.mark.parametrize("name", [name for name in SAME if "LIMIT" not in SAME[name][0]])
+def test_they_are_translated_for_duckdb(name: str) -> None:
+    """By which `lockstep verify` compares a view with its query."""
+    piped, whole = SAME[name]
+    plan = view_plan(whole)
+    with database(1) as connection:
+        expected = bag(connection, to_duckdb(whole, plan.columns))
+        assert expected
+        assert bag(connection, to_duckdb(piped, plan.columns)) == expected
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from lockstep.sql.plans.terms import text_literal
 from lockstep.sql.reading.pipes import PipeParser
 from lockstep.sql.reading.tokens import (
     are_one_sign,
+    as_queries,
     calls_of_window,
     for_grammar,
     is_one_text,
@@ -169,7 +170,11 @@ def _note_units(tree: Any) -> None:
 def parse_spark(sql: str) -> Any:
     """One query with all of sqlglot's knowledge of Spark's functions, for translation."""
     tokens = calls_of_window(whole_texts(sql, Spark().tokenize(sql)))
-    return Spark().parser().parse(for_grammar(tokens), sql)[0]
+    tree = PipeParser(dialect=Spark()).parse(as_queries(tokens), sql)[0]
+    for star in tree.find_all(exp.Star):
+        if assigned := star.args.pop("assigned", None):
+            star.set("replace", assigned)
+    return tree
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sqlglot.tokens import Token, TokenType
 
 __all__ = [
     "are_one_sign",
+    "as_queries",
     "calls_of_window",
     "for_grammar",
     "is_one_text",
@@ -27,10 +28,16 @@ _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
 def for_grammar(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens of a query without what the grammar does not know, or as it knows it."""
+    """The tokens of a query as the grammar knows it, for those who copy words: `>>>` is another
+    operator in there."""
+    return as_queries(_without_third_signs(tokens))
+
+
+def as_queries(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens without what the grammar does not know, and with SELECT where Spark needs none."""
     limits = [at for at in range(len(tokens)) if limit_at(tokens, at)]
     known = [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
-    return list(_as_selects(_without_third_signs(known)))
+    return list(_as_selects(known))
 
 
 def limit_at(tokens: Sequence[Token], at: int) -> bool:
