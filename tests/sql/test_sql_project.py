@@ -332,6 +332,39 @@ def test_expressions_keep_their_words(written: str, text: str | None) -> None:
     assert back.lower().replace("b_1", "b") == expected.lower()
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (
+            "SELECT struct(k, C) AS s FROM (SELECT a + 1 AS k, c FROM t)",
+            "struct((`a` + 1) AS k, `c` AS C)",
+        ),
+        (
+            "SELECT (x.a, y.a, 1) AS s FROM t x JOIN t y ON x.a = y.b",
+            "struct(`a` AS a, `a_1` AS a, 1 AS col3)",
+        ),
+        ("SELECT struct(max(a), b) AS s FROM t GROUP BY b", "struct(`max_a` AS col1, `b` AS b)"),
+        ("SELECT struct(`x y`) AS s FROM (SELECT a AS `x y` FROM t)", "named_struct('x y', `a`)"),
+        (
+            "SELECT struct(`select`) AS s FROM (SELECT a AS `select` FROM t)",
+            "named_struct('select', `a`)",
+        ),
+        (
+            "SELECT transform(array(a), b -> struct(b, a)) AS s FROM t",
+            "transform(array(`a`), b_1 -> struct(b_1 AS b, `a` AS a))",
+        ),
+        ("SELECT a >> 1 << 2 >>> 3 AS s FROM t", "`a` >> 1 << 2 >>> 3"),
+        (
+            "SELECT CAST(c AS ARRAY<ARRAY<ARRAY<INT>>>) AS s FROM t",
+            "CAST(`c` AS ARRAY < ARRAY < ARRAY < INT >>>)",
+        ),
+    ],
+)
+def test_fields_and_signs_go_to_spark_as_they_are_meant(query: str, text: str) -> None:
+    [view] = project(f"CREATE VIEW w AS {query}").views
+    assert view.plan.outputs[0].expression.text == text  # type: ignore[union-attr]
+
+
 def test_an_audit_is_a_query_that_no_sink_can_read() -> None:
     found = project(
         "CREATE MATERIALIZED VIEW w AS SELECT a FROM t; CREATE AUDIT x AS SELECT b FROM t;"

@@ -24,6 +24,7 @@ from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
 from lockstep.sql.queries.select_list import is_star, star_items
 from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.tokens import is_plain_name
 from lockstep.sql.reading.trees import function_name, identifier_parts, without_parentheses
 
 __all__ = ["ExpressionLowering", "column_error", "quoted"]
@@ -128,12 +129,11 @@ class ExpressionLowering:
             value = one.this if isinstance(one, exp.Alias) else without_parentheses(one)
             name = _field_name(one) or f"col{len(fields) + 1}"
             fields.append((name, self.source.render(value, meant)))
-        if all(name.isidentifier() for name, _ in fields):
+        if all(is_plain_name(name) for name, _ in fields):
             return f"struct({', '.join(f'{value} AS {name}' for name, value in fields)})"
         # A name in backticks would look like a column.
-        return (
-            f"named_struct({', '.join(f'{text_literal(name)}, {value}' for name, value in fields)})"
-        )
+        pairs = (f"{text_literal(name)}, {value}" for name, value in fields)
+        return f"named_struct({', '.join(pairs)})"
 
     def column(self, node: Any) -> Expression:
         """What a column's name means, with the struct fields that follow it."""

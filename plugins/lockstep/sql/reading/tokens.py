@@ -6,7 +6,9 @@ Tokens that are made here stand where those stood that they are made from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "calls_of_window",
     "for_grammar",
     "is_one_text",
+    "is_plain_name",
     "limit_at",
     "whole_texts",
 ]
@@ -25,6 +28,12 @@ _WITH_TYPES = {"ARRAY", "MAP", "STRUCT"}
 _OF_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 _BEHIND_SETS = {TokenType.ALL, TokenType.DISTINCT, *_OF_SETS}
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
+
+
+@lru_cache(maxsize=1024)
+def is_plain_name(name: str) -> bool:
+    """Whether it can stand without backticks: a word of which the grammar knows nothing."""
+    return name.isidentifier() and Spark().tokenize(name)[0].token_type is TokenType.VAR
 
 
 def for_grammar(tokens: Sequence[Token]) -> list[Token]:
