@@ -332,7 +332,7 @@ FORMS = {
     "WINDOW w AS (PARTITION BY d)",
     "struct of columns": "SELECT t.a, struct(t.b, u.d, t.b + u.d) AS s, to_json(struct(u.*)) AS j "
     "FROM t JOIN u ON t.a = u.a",
-    "struct as a key": "SELECT to_json(s) AS j, count(*) AS n FROM (SELECT struct(k, c) AS s FROM "
+    "struct as a key": "SELECT to_json(s) AS j, count(*) AS n FROM (SELECT struct(k, C) AS s FROM "
     "(SELECT b + 1 AS k, c FROM t)) GROUP BY s",
     "star as arguments": "SELECT coalesce(*) AS x, array(u.a, u.d) AS y FROM (SELECT a, d FROM u) u",
     "path into a variant": "SELECT a, CAST(parse_json(to_json(struct(b, c))):b AS INT) AS x FROM t",
