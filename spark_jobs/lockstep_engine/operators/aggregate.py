@@ -191,9 +191,14 @@ def _seeds(
             )
         )
     if not node.keys:
-        # An increment of nothing makes the group's row appear at the first step if it never has.
+        # An increment of nothing makes the group's row appear at the first step if it never has. Where
+        # it has, such a step would have no sums and no extremes: these are told of steps that change.
         first = F.lit(FIRST).cast("bigint").alias(STEP)
-        seeds.append(context.spark.range(1).select(first, F.lit(0).cast("bigint").alias(ROWS)))
+        nothing = context.spark.range(1).select(first, F.lit(0).cast("bigint").alias(ROWS))
+        if trace is not None:
+            there = trace.limit(1).select(F.lit(True).alias("_there"))
+            nothing = nothing.join(there, F.lit(True), "left_anti")
+        seeds.append(nothing)
     return seeds
 
 
