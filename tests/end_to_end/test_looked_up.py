@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -157,6 +158,11 @@ SMALL = {
 
 
 PIECES = "piece INT, kind INT, name STRING"
+CHANGES_OF_LINES = (
+    ("DELETE FROM @lines WHERE line < 40",),
+    ("INSERT INTO @lines SELECT id, id, CAST(id AS INT) FROM range(40)",),
+    ("UPDATE @pieces SET kind = 3 WHERE piece = 4", "DELETE FROM @lines WHERE line = 4"),
+)
 
 
 def make_lines(shop: Shop, count: int) -> None:
@@ -185,6 +191,12 @@ def traces_with(shop: Shop, column: str) -> list[str]:
     return [name for name in traces if column in shop.spark.table(name).columns]
 
 
+def keys_of_files(shop: Shop, trace: str, column: str) -> list[pa.ChunkedArray]:
+    """What each file of a trace holds of a column."""
+    files = shop.spark.sql(f"SELECT file_path FROM {trace}.files").collect()
+    return [pq.read_table(file[0].removeprefix("file:")).column(column) for file in files]
+
+
 def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,11 +207,7 @@ def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     shop.deploy(SMALL, of_lines(shop))
     shop.advance()
     shop.check(SMALL)
-    for statements in (
-        ("DELETE FROM @lines WHERE line < 40",),
-        ("INSERT INTO @lines SELECT id, id, CAST(id AS INT) FROM range(40)",),
-        ("UPDATE @pieces SET kind = 3 WHERE piece = 4", "DELETE FROM @lines WHERE line = 4"),
-    ):
+    for statements in CHANGES_OF_LINES:
         shop.follow(statements, SMALL)
     # Of kind 3 are four pieces, and then five, with fifty lines each.
     assert looked_up["pieces"][0] == 40
@@ -217,43 +225,32 @@ def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(shop: Shop)
     noted = {"noted": LOOKED_UP["noted"]}
     shop.deploy(noted, shop.source("notes", "about INT, note STRING"))
     shop.advance()
-    [trace] = [
-        table.name
-        for table in shop.spark.catalog.listTables(f"lake.{shop.database}")
-        if table.name.startswith("_trace_")
-    ]
-    files = shop.spark.sql(f"SELECT file_path FROM lake.{shop.database}.{trace}.files").collect()
-    assert len(files) > 1
-    for file in files:
-        keys = pq.read_table(file[0].removeprefix("file:")).column("about")
-        assert len(keys) > 1000
-        assert keys.equals(keys.take(pc.sort_indices(keys)))
+    [trace] = traces_with(shop, "about")
+    held = keys_of_files(shop, trace, "about")
+    assert len(held) > 1
+    assert min(map(len, held)) > 1000
+    assert all(keys.equals(keys.take(pc.sort_indices(keys))) for keys in held)
     shop.follow(("DELETE FROM @notes WHERE about BETWEEN 1000 AND 1100",), noted)
 
 
 def test_an_index_has_the_rows_in_another_order_than_their_table(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files do not overlap, their parts are small, and the table itself is not asked any more."""
+    """Its files do not overlap, and the table itself is not asked any more."""
     looked_up = noted_look_ups(monkeypatch)
     monkeypatch.setattr(touched, "FEW_STATE", 0)
     make_lines(shop, 260_000)
     shop.deploy(SMALL, of_lines(shop, ", 'index' = 'piece'"))
     shop.advance()
     [index] = traces_with(shop, "whose")
-    files = shop.spark.sql(f"SELECT file_path FROM {index}.files").collect()
-    held = [pq.read_table(file[0].removeprefix("file:")).column("piece") for file in files]
+    held = keys_of_files(shop, index, "piece")
     assert len(held) == 2
     assert sum(map(len, held)) == 260_000
     assert all(keys.equals(keys.take(pc.sort_indices(keys))) for keys in held)
     first, second = sorted((pc.min(keys).as_py(), pc.max(keys).as_py()) for keys in held)
     assert first[1] < second[0]
-    for statements in (
-        ("DELETE FROM @lines WHERE line < 40",),
-        ("INSERT INTO @lines SELECT id, id, CAST(id AS INT) FROM range(40)",),
-        ("UPDATE @pieces SET kind = 3 WHERE piece = 4", "DELETE FROM @lines WHERE line = 4"),
-        ("INSERT INTO @lines VALUES (-1, NULL, 3), (-2, 1, NULL)",),
-    ):
+    more = ("INSERT INTO @lines VALUES (-1, NULL, 3), (-2, 1, NULL)",)
+    for statements in (*CHANGES_OF_LINES, more):
         shop.follow(statements, SMALL)
     assert looked_up.keys() == {"pieces"}
 

@@ -284,9 +284,11 @@ class _Builder:
                 places[name] = index.index(column.references[0])
         return tuple(sorted(key, key=places.__getitem__)) if places.keys() >= set(key) else ()
 
-    def _is_kept(self, of: int, key: Collection[str]) -> bool:
-        """Whether rows that are looked up by a key are in a trace, and not in tables alone."""
-        return not self._in_tables[of] or bool(self._index(self.nodes[of], key))
+    def _kept_by(self, of: int, key: Iterable[str]) -> tuple[str, ...] | None:
+        """The key of the trace that keeps rows which are looked up by a key; None where tables alone
+        have them."""
+        key = tuple(key)
+        return (self._index(self.nodes[of], key) or None) if self._in_tables[of] else key
 
     def rows(self, ref: int) -> tuple[TraceSpec | None, ...]:
         """The traces of the inputs whose rows the operator looks up, None for those in tables."""
@@ -323,23 +325,20 @@ class _Builder:
         if not isinstance(node, Window) or node.first is None:
             return False
         [below] = self.inputs[ref]
-        return self.append_only(node.input) and self._is_kept(below, node.partition)
+        return self.append_only(node.input) and self._kept_by(below, node.partition) is not None
 
     def _rows(
         self, of: int, key: Iterable[str], columns: Iterable[str], past: Past | None
     ) -> TraceSpec | None:
         """The rows of an input. Where some are forgotten nobody else may take them for the input."""
-        key = tuple(key)
-        if self._in_tables[of]:
-            index = self._index(self.nodes[of], key)
-            if not index:
-                return None
-            made = self._trace(of, TraceKind.ROWS, index, _rest(columns, index))
-            return replace(made, is_index=True)
-        if past is None:
-            return self._trace(of, TraceKind.ROWS, key, _rest(columns, key))
+        kept, is_index = self._kept_by(of, key), self._in_tables[of]
+        if kept is None:
+            return None
+        if past is None or is_index:
+            made = self._trace(of, TraceKind.ROWS, kept, _rest(columns, kept))
+            return replace(made, is_index=is_index)
         until = [*past.ends, past.is_exclusive, *map(list, past.watermarks)]
-        trace = self._trace(of, TraceKind.RECENT, key, _rest(columns, key), until)
+        trace = self._trace(of, TraceKind.RECENT, kept, _rest(columns, kept), until)
         return replace(trace, past=past)
 
     def traces(self, ref: int) -> tuple[TraceSpec, ...]:

@@ -347,18 +347,17 @@ class Grouping:
     ) -> Expression | None:
         name = function_name(node)
         counts = function is AggregateFunction.COUNT and name == "count"
-        if counts and len(arguments) == 1 and not distinct:
-            only = arguments[0]
-            if isinstance(only, exp.Star | exp.Literal | exp.Boolean):
+        if counts and len(arguments) == 1:
+            [only] = arguments
+            if not distinct and isinstance(only, exp.Star | exp.Literal | exp.Boolean):
                 return None
-        [first, *more] = arguments or [None]
-        if counts and not more and isinstance(first, exp.Column) and is_star(first):
-            raise refuse(
-                self.source,
-                node,
-                "count(t.*), which Spark does not compute either,",
-                "write count(*), or name the columns",
-            )
+            if isinstance(only, exp.Column) and is_star(only):
+                raise refuse(
+                    self.source,
+                    node,
+                    "count(t.*), which Spark does not compute either,",
+                    "write count(*), or name the columns",
+                )
         parts = self._lowered(arguments)
         if counts and len(parts) > 1:
             # the rows in which none is null; of DISTINCT, each such combination once

@@ -111,9 +111,7 @@ class ExpressionLowering:
 
     def starred(self, node: Any) -> list[tuple[str, Expression]]:
         """The columns of `*` as arguments of a function, with their names."""
-        items = list(star_items(self.source, self.scope, node))
-        if any(item.node is not None for item in items):
-            raise refuse(self.source, node, "`*` behind SET as an argument", "name the columns")
+        items = star_items(self.source, self.scope, node)
         return [(item.name, Expression.column(item.column)) for item in items]
 
     def _struct(self, node: Any, meant: Callable[[Any], str | None], references: list[str]) -> str:

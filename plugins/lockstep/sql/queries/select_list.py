@@ -236,8 +236,6 @@ def _members(node: Any) -> list[Any]:
 
 def _group_key(source: SourceText, scope: Scope, node: Any, items: Sequence[Item]) -> Any:
     node = without_parentheses(node)
-    if isinstance(node, exp.Identifier):  # the name of a key of `|> AGGREGATE`
-        node = copy_with_words(exp.Column(this=node.copy()), node)
     item = listed(source, node, items, "GROUP BY")
     if item is not None:
         return item.node if item.node is not None else item.column

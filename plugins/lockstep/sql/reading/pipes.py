@@ -54,18 +54,16 @@ class PipeParser(SparkParser):  # type: ignore[misc]
             case "AGGREGATE":
                 return self._pipe_aggregate(query)
             case "AS":
-                return exp.select("*").from_(query.subquery(self._alias_of_step(), copy=False))
+                self._advance()
+                return _of(query, "*", self._parse_id_var())
             case "DROP":
                 self._advance()
-                star = exp.Star(except_=self._parse_csv(self._parse_id_var))
-                return exp.select(star).from_(query.subquery(copy=False))
+                return _of(query, exp.Star(except_=self._parse_csv(self._parse_id_var)))
             case "SET":
                 self._advance()
                 for column, value in self._parse_csv(self._assignment):
-                    star = exp.Star(assigned=[exp.alias_(value, column, copy=False)])
-                    query = exp.select(star, copy=False).from_(
-                        query.subquery(copy=False), copy=False
-                    )
+                    assigned = exp.alias_(value, column, copy=False)
+                    query = _of(query, exp.Star(assigned=[assigned]))
                 return query
             case "LIMIT" | "OFFSET":
                 query.set("limit", self._parse_limit())
@@ -108,10 +106,6 @@ class PipeParser(SparkParser):  # type: ignore[misc]
             self.raise_error("only column = expression can stand behind SET")
         return column, self._parse_expression()
 
-    def _alias_of_step(self) -> Any:
-        self._advance()
-        return self._parse_id_var()
-
 
 def _held(query: Any) -> set[str]:
     """The clauses that a SELECT has; where it is no `SELECT * FROM`, more than a step can follow."""
@@ -137,4 +131,9 @@ def _around(query: Any) -> Any:
     alias = None
     if _is_plain(query) and not {"joins", "laterals"} & _held(query):
         alias = query.args["from_"].this.alias_or_name or None
-    return exp.select("*").from_(query.subquery(alias, copy=False), copy=False)
+    return _of(query, "*", alias)
+
+
+def _of(query: Any, listed: Any, alias: Any = None) -> Any:
+    """SELECT something of a query, which may have a name."""
+    return exp.select(listed, copy=False).from_(query.subquery(alias, copy=False), copy=False)
