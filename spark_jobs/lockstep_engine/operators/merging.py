@@ -52,7 +52,8 @@ def merge_trace(trace: TraceSpec, rows: DataFrame) -> DataFrame:
     accumulators = [name for name in names if name not in key]
     folds = [F.expr(f"{_fold(name)}({quoted(name)})").alias(name) for name in accumulators]
     merged = rows.groupBy(*columns_of(key)).agg(*folds)
-    is_there = [f"coalesce({ROWS}, 0) <> 0" if trace.key else f"{ROWS} IS NOT NULL"]
+    # the row of the group of all is there too where no row has ever reached it
+    is_there = [f"coalesce({ROWS}, 0) <> 0" if trace.key else f"{PLACE} IS NULL"]
     is_there += [f"coalesce({name}, 0) <> 0" for name in PARTS if name in names]
     if key:
         merged = merged.where(" OR ".join(is_there))
