@@ -5,6 +5,8 @@ Where Spark may answer in several ways (the order of a list, ties), the query sa
 
 from __future__ import annotations
 
+from forms import AROUND, FORMS, NESTED
+
 TABLES = {
     "t": "a INT, b INT, c STRING, ts TIMESTAMP, x DOUBLE, arr ARRAY<INT>, m DECIMAL(8,2), ok BOOLEAN",
     "u": "a INT, d INT, e STRING",
@@ -320,43 +322,6 @@ RECURSION = {
     "UNION ALL SELECT a + 1 FROM r WHERE a < 4) SELECT a FROM r UNION ALL SELECT f FROM v",
 }
 
-FORMS = {
-    "table": "TABLE u",
-    "steps": "FROM t |> WHERE b > 0 |> AGGREGATE sum(b) AS s, count(*) AS n GROUP BY a |> WHERE n > 1 "
-    "|> EXTEND s + n AS m |> SET s = s * 2 |> DROP n",
-    "filter behind a limit": "TABLE t |> SELECT a, b, c |> ORDER BY a, b, c |> LIMIT 6 |> WHERE b > 1 "
-    "|> SELECT a, c",
-    "filter before a full join": "FROM t |> WHERE b > 1 |> AS q |> FULL JOIN u ON q.a = u.a "
-    "|> SELECT q.b, u.d",
-    "union of steps": "TABLE u |> UNION ALL TABLE u |> SELECT d, count(*) OVER w AS n "
-    "WINDOW w AS (PARTITION BY d)",
-    "struct of columns": "SELECT t.a, struct(t.b, u.d, t.b + u.d) AS s, to_json(struct(u.*)) AS j "
-    "FROM t JOIN u ON t.a = u.a",
-    "struct as a key": "SELECT to_json(s) AS j, count(*) AS n FROM (SELECT struct(k, C) AS s FROM "
-    "(SELECT b + 1 AS k, c FROM t)) GROUP BY s",
-    "star as arguments": "SELECT coalesce(*) AS x, array(u.a, u.d) AS y FROM (SELECT a, d FROM u) u",
-    "path into a variant": "SELECT a, CAST(parse_json(to_json(struct(b, c))):b AS INT) AS x FROM t",
-    "units": "SELECT a, timestampadd(HOUR, b, ts) AS x, "
-    "datediff(DAY, ts, TIMESTAMP '2026-01-01 00:00:00') AS y, date_add(MONTH, a, ts) AS z FROM t",
-    "shifts": "SELECT a << 1 AS x, a >> 1 AS y, a >>> 1 AS z FROM t",
-    "any": "SELECT c, any(ok) AS x, any(b > 1) FILTER (WHERE a > 0) AS y FROM t GROUP BY c",
-    "row as a struct": "SELECT t.b, to_json((k, t.a, t.b + 1)) AS j FROM t JOIN "
-    "(SELECT a + 1 AS k, d FROM u) q ON t.a = q.d",
-    "struct of groups": "SELECT to_json(struct(max(a), b, b + 1)) AS j FROM t GROUP BY b",
-    "struct of a name with a space": "SELECT to_json(struct(`x y`)) AS j FROM "
-    "(SELECT a + 1 AS `x y` FROM t)",
-    "one set of nothing": "SELECT max(a) AS m FROM v JOIN t ON a > 100 GROUP BY GROUPING SETS (())",
-    "grouping of one set": "SELECT a, grouping(a) AS g, grouping_id() AS i FROM t "
-    "GROUP BY GROUPING SETS ((a))",
-    "keys in no set": "SELECT a, c, sum(b) AS s FROM t GROUP BY a, c GROUPING SETS (a)",
-    "rollup in sets": "SELECT a, c, count(*) AS n FROM t GROUP BY GROUPING SETS (ROLLUP (a, c), c)",
-    "having alone": "SELECT 'many' AS what FROM t HAVING count(*) > 9",
-    "window over all": "SELECT sum(count(a)) OVER () AS s FROM t",
-    "alias of a join": "SELECT x, z FROM (u JOIN v ON u.d = v.d) AS q (x, y, w, k, z)",
-    "relations of one name": "SELECT count(*) AS n FROM v JOIN v",
-    "parentheses": "SELECT DISTINCT (a), ((c)) AS k FROM t ORDER BY (k), (a) LIMIT 4",
-}
-
 ASOF = {
     "at or before": "SELECT t.a, t.b, q.d, q.e FROM t ASOF JOIN u q ON t.a = q.a AND t.b >= q.d",
     "before": "SELECT t.a, t.b, u.d, u.e FROM t ASOF JOIN u ON t.a = u.a AND u.d < t.b",
@@ -455,6 +420,8 @@ QUERIES = {
         ("group", GROUPS),
         ("window", WINDOWS),
         ("form", FORMS),
+        ("around", AROUND),
+        ("nested", NESTED),
         ("recursion", RECURSION),
         ("asof", ASOF),
         ("time", TIME),

@@ -50,6 +50,14 @@ SAME = {
         "FROM t |> AGGREGATE count(*) AS n GROUP BY b, b + 1 AS a, upper(c) AS c",
         "SELECT b, b + 1 AS a, upper(c) AS c, count(*) AS n FROM t GROUP BY b, b + 1, upper(t.c)",
     ),
+    "numbers of columns as keys": (
+        "FROM t |> SELECT c, b, a |> AGGREGATE sum(b) AS s GROUP BY 1, 3",
+        "SELECT c, a, sum(b) AS s FROM t GROUP BY c, a",
+    ),
+    "order and place of rows": (
+        "FROM t |> SORT BY a DESC DISTRIBUTE BY b |> WHERE a > 1 |> CLUSTER BY c |> SELECT b",
+        "SELECT b FROM t WHERE a > 1",
+    ),
     "a relation's name behind a limit": (
         "FROM t AS z |> ORDER BY z.a |> LIMIT 3 |> WHERE z.a > 1 |> SELECT z.b",
         "SELECT b FROM (SELECT * FROM t ORDER BY a LIMIT 3) z WHERE a > 1",
@@ -89,7 +97,9 @@ def test_steps_are_the_query_in_one_piece(name: str) -> None:
     assert view_plan(piped) == view_plan(whole)
 
 
-@pytest.mark.parametrize("name", [name for name in SAME if "LIMIT" not in SAME[name][0]])
+@pytest.mark.parametrize(
+    "name", [name for name in SAME if "LIMIT" not in SAME[name][0] and "numbers" not in name]
+)
 def test_they_are_translated_for_duckdb(name: str) -> None:
     """By which `lockstep verify` compares a view with its query."""
     piped, whole = SAME[name]
@@ -104,12 +114,16 @@ def test_they_are_translated_for_duckdb(name: str) -> None:
     ("query", "kind", "message"),
     [
         ("FROM t |> SET nothing = 1", ProjectError, "there is no column 'nothing'"),
-        ("FROM t |> SORT BY a", ProjectError, "can't be read"),
+        (
+            "FROM t |> AGGREGATE sum(b) AS s GROUP BY 9",
+            ProjectError,
+            "GROUP BY 9 behind |> names",
+        ),
         ("FROM t |> SELECT a LIMIT 3", ProjectError, "only a list can stand behind |> SELECT"),
         ("FROM t |> SELECT a WHERE a > 1", ProjectError, "only a list can stand behind |> SELECT"),
         ("FROM t |> SELECT a UNION ALL SELECT d FROM u", ProjectError, "can't be read"),
         ("FROM t |> SET t.a = 1", ProjectError, "only column = expression can stand behind SET"),
-        ("FROM t |> AGGREGATE count(*) AS n GROUP BY 1", ProjectError, "keys of AGGREGATE"),
+        ("FROM t |> AGGREGATE count(*) AS n GROUP BY ALL", ProjectError, "keys of AGGREGATE"),
         ("FROM t |> TABLESAMPLE (5 ROWS)", NotSupported, "TABLESAMPLE"),
     ],
 )

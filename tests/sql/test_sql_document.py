@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from queries import ASOF, FORMS, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
+from forms import AROUND, FORMS, NESTED
+from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -37,15 +38,21 @@ The tables are
 PARTS: Mapping[str, Mapping[str, str]] = {
     "Joins": JOINS,
     "Subqueries": SUBQUERIES,
+    "What a subquery reads of the query around": AROUND,
     "Sets and constants": SETS,
     "Groups and generated rows": GROUPS,
     "Window functions and LIMIT": WINDOWS,
     "Steps of a query, and other forms": FORMS,
+    "Fields of structs": NESTED,
     "Recursion": RECURSION,
     "ASOF JOIN, which Spark has not": ASOF,
     "Time": TIME,
 }
 NOTES: Mapping[str, str] = {
+    "Fields of structs": "`struct.*`, and what `inline` makes, are names that only a type has: that of "
+    "a source's column, or of\n`struct()`, `named_struct`, `array`, `map`, `transform`, `from_json`, "
+    "CAST and what is taken out of them.\nWhere it is not known the message says so, and names are "
+    "written out.",
     "Recursion": "As in Spark, rows at level 100 (the anchor is level 0), or at that of `MAX RECURSION "
     "LEVEL`, are an error,\nand the anchor's types rule. The work is that of the change, once for each "
     "level that it reaches: a Spark job\nor two ([decision 0011](decisions/0011-recursion.md)).",

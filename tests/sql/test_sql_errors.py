@@ -55,7 +55,7 @@ WRONG = {
     "window_of_no_name": view("SELECT sum(a) OVER w AS s FROM t"),
     "generator_inside": view("SELECT 1 + explode(array(a)) AS x FROM t"),
     "two_generators": view("SELECT explode(array(a)) AS x, explode(array(b)) AS y FROM t"),
-    "generator_without_names": view("SELECT * FROM t LATERAL VIEW inline(array(struct(a, b))) q"),
+    "generator_without_names": view("SELECT * FROM t LATERAL VIEW inline(from_json(c, c || '')) q"),
     "order_by_place": view("SELECT a FROM t ORDER BY 3 LIMIT 1"),
     "limit_of_a_column": view("SELECT a FROM t LIMIT a"),
     "order_after_distinct": view("SELECT DISTINCT a FROM t ORDER BY b LIMIT 1"),
@@ -147,16 +147,16 @@ WRONG = {
 NOT_SUPPORTED = {
     "filter_over": view("SELECT sum(a) FILTER (WHERE b > 1) OVER (PARTITION BY c) AS s FROM t"),
     "program": view("SELECT TRANSFORM (a) USING 'cat' AS (b) FROM t"),
-    "computed_name": view("SELECT IDENTIFIER('a') AS a FROM t"),
+    "computed_name": view("SELECT IDENTIFIER('a' || 'b') AS a FROM t"),
     "count_of_a_relation": view("SELECT count(t.*) AS n FROM t"),
     "distinct_over": view("SELECT count(DISTINCT a) OVER (PARTITION BY c) AS s FROM t"),
     "subquery_in_on": view(
         "SELECT t.a FROM t LEFT JOIN u ON t.a IN (SELECT d FROM v WHERE v.d = t.b AND v.f = u.d)"
     ),
-    "lateral_rows_with_a_condition": view(
-        "SELECT t.a FROM t LEFT JOIN LATERAL explode(array(1, 2)) AS q (x) ON q.x > t.a"
+    "sort_by": view("SELECT a FROM t SORT BY a LIMIT 3"),
+    "full_join_around": view(
+        "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u FULL JOIN v ON u.d = v.d AND u.a = t.a)"
     ),
-    "distribute_by": view("SELECT a FROM t DISTRIBUTE BY a"),
     "rand": view("SELECT a, rand() AS r FROM t"),
     "uuid": view("SELECT a, uuid() AS r FROM t"),
     "table_function": view("SELECT * FROM read_files('x')"),

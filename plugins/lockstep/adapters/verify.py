@@ -37,7 +37,7 @@ from lockstep.errors import StateDiverged, Unreachable, WrongUse
 from lockstep.ids import FAILED_ROWS_TABLE
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Project, SourceTable, View
-from lockstep.sql.duckdb_text import duckdb_statements
+from lockstep.sql.duckdb_text import DuckDbView, duckdb_statements
 from lockstep.sql.project import parse_project
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.watermarks import watermark_of
@@ -56,8 +56,9 @@ class ViewCheck:
 
     `missing` and `unexpected` count rows with their copies; `sample` shows a few of them.
     `bad_records` counts records that were left out, by source. `equal` is None, and nothing was
-    compared, where `failed_rows` are left out of the view because an expression fails for them: what
-    the other engine would make of those is its own.
+    compared, where `failed_rows` are left out of the view because an expression fails for them (what
+    the other engine would make of those is its own), or where it can't compute the view, for the
+    `reason` that it gives.
     """
 
     view: str
@@ -70,6 +71,7 @@ class ViewCheck:
     sample: tuple[str, ...]
     bad_records: Mapping[str, int]
     failed_rows: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,17 +115,33 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
             loaded = _load_sources(connection, project, divisions, step, catalog, progress)
             bad_records = {source: one.bad_records for source, one in loaded.items()}
             watermarks = {source: one.watermark for source, one in loaded.items()}
-            for view in duckdb_statements(project, divisions[-1].time, watermarks):
-                connection.execute(view.statement)
+            statements = duckdb_statements(project, divisions[-1].time, watermarks)
+            unread = _make_views(connection, statements)
             for one in together:
-                left_out = failed(one)
-                if left_out:
-                    check = _not_compared(one, bad_records, left_out)
+                left_out, reason = failed(one), unread.get(one.view.name, "")
+                if left_out or reason:
+                    check = _not_compared(one, bad_records, left_out, reason)
                 else:
                     check = _check(connection, one, bad_records)
                 checks[check.view] = check
                 progress(_sentence(check))
     return tuple(checks[view.name] for view in project.views if _is_shown(view))
+
+
+def _make_views(
+    connection: duckdb.DuckDBPyConnection, views: Iterable[DuckDbView]
+) -> Mapping[str, str]:
+    """Make the views; of those that DuckDB can't compute, by name, why."""
+    unread: dict[str, str] = {}
+    for view in views:
+        if view.reason:
+            unread[view.name] = view.reason
+            continue
+        try:
+            connection.execute(view.statement)
+        except duckdb.Error as error:
+            unread[view.name] = str(error).partition("\n")[0]
+    return unread
 
 
 def _is_shown(view: View) -> bool:
@@ -314,9 +332,12 @@ def _check(
     connection: duckdb.DuckDBPyConnection, shown: _Shown, bad_records: Mapping[str, int]
 ) -> ViewCheck:
     connection.register("_published", shown.rows)
-    connection.execute(
-        f'CREATE OR REPLACE TEMP TABLE _expected AS SELECT * FROM "{shown.view.name}"'
-    )
+    try:
+        connection.execute(
+            f'CREATE OR REPLACE TEMP TABLE _expected AS SELECT * FROM "{shown.view.name}"'
+        )
+    except duckdb.Error as error:
+        return _not_compared(shown, bad_records, 0, str(error).partition("\n")[0])
     found = compare(connection, "_published", "_expected", inexact_columns(shown.view.plan))
     connection.unregister("_published")
     return ViewCheck(
@@ -349,16 +370,30 @@ def _failed_rows(
     )
 
 
-def _not_compared(shown: _Shown, bad_records: Mapping[str, int], failed_rows: int) -> ViewCheck:
-    rows = shown.rows.num_rows
-    return ViewCheck(shown.view.name, shown.step, None, rows, 0, 0, 0, (), bad_records, failed_rows)
+def _not_compared(
+    shown: _Shown, bad_records: Mapping[str, int], failed_rows: int, reason: str
+) -> ViewCheck:
+    return ViewCheck(
+        shown.view.name,
+        shown.step,
+        None,
+        shown.rows.num_rows,
+        0,
+        0,
+        0,
+        (),
+        bad_records,
+        failed_rows,
+        reason,
+    )
 
 
 def _sentence(check: ViewCheck) -> str:
     if check.equal is None:
+        failed = f"an expression fails for {check.failed_rows:,} rows ({FAILED_ROWS_TABLE})"
+        why = f"DuckDB can't compute it: {check.reason}" if check.reason else failed
         return (
-            f"{check.view}: {check.rows_published:,} rows at step {check.step}, not compared: an "
-            f"expression fails for {check.failed_rows:,} rows ({FAILED_ROWS_TABLE})"
+            f"{check.view}: {check.rows_published:,} rows at step {check.step}, not compared: {why}"
         )
     if check.equal:
         return f"{check.view}: {check.rows_published:,} rows at step {check.step}, equal"

@@ -141,6 +141,12 @@ def verify(pipeline: str) -> None:
         )
 
 
+def _result(check: ViewCheck) -> bool | str:
+    if check.equal is not None:
+        return check.equal
+    return "not computed" if check.reason else f"{check.failed_rows} rows failed"
+
+
 def _checks_text(checks: tuple[ViewCheck, ...]) -> str:
     lines = [
         table(
@@ -149,7 +155,7 @@ def _checks_text(checks: tuple[ViewCheck, ...]) -> str:
                 (
                     c.view,
                     c.step,
-                    f"{c.failed_rows} rows failed" if c.equal is None else c.equal,
+                    _result(c),
                     c.rows_published,
                     c.rows_expected,
                     c.missing,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from lockstep.sql.circuit import Project, View
 from lockstep.sql.duckdb_windows import unfold_windows
@@ -27,11 +28,15 @@ __all__ = ["DuckDbView", "duckdb_statements", "duckdb_type", "to_duckdb"]
 
 @dataclass(frozen=True)
 class DuckDbView:
-    """A view as DuckDB reads it; `sql` is the query, `columns` the names as the project has them."""
+    """A view as DuckDB reads it; `sql` is the query, `columns` the names as the project has them.
+
+    Where it can't be said in DuckDB's SQL there is a `reason` instead of the query.
+    """
 
     name: str
     sql: str
     columns: tuple[str, ...]
+    reason: str = ""
 
     @property
     def statement(self) -> str:
@@ -59,7 +64,12 @@ def duckdb_statements(
     def add(view: View) -> None:
         if view.name.lower() in done:
             return
-        tree = parse_spark(view.sql)
+        try:
+            tree = parse_spark(view.sql)
+        except ParseError as error:
+            why = str(error).partition("\n")[0]
+            done[view.name.lower()] = DuckDbView(view.name, "", view.columns, why)
+            return
         if now is not None:
             _tell_time(tree, now)
         for name in _tables(tree):

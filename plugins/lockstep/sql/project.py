@@ -23,8 +23,10 @@ from lockstep.sql.circuit import (
 from lockstep.sql.names import closest
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.final import NotFinalError, emit_final
+from lockstep.sql.plans.nesting import ShapesOf
 from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Node, Scan, Upsert, Watermark
 from lockstep.sql.plans.rewrites import rewrite, tidy
+from lockstep.sql.plans.shapes import shape_of_type
 from lockstep.sql.plans.sharing import fill_shared, has_state
 from lockstep.sql.plans.temporal import write_temporal
 from lockstep.sql.queries.parse import Environment, lower_query, output_position
@@ -283,7 +285,8 @@ class Views(Mapping[str, Lowered]):
         plan = fill_shared(tidy(write_temporal(expand(rewrite(lowered.node)))), self._plans)
         self._plans[_leaf(name)] = plan
         if view.published and has_state(plan):
-            return Lowered(Scan(_leaf(name), lowered.node.columns), lowered.written)
+            shapes = ShapesOf(lowered.node)
+            return replace(lowered, node=Scan(_leaf(name), lowered.node.columns, shapes))
         return lowered
 
     def _final(self, view: ViewStatement, at: Position, node: Node) -> Node:
@@ -313,12 +316,14 @@ class Views(Mapping[str, Lowered]):
 
 def _source_node(source: SourceTable) -> Node:
     columns, keys = tuple(column.key for column in source.columns), layout_of(source).keys
+    declared = ((column.key, shape_of_type(column.type)) for column in source.columns)
+    shapes = {key: shape for key, shape in declared if shape is not None}
     watermark = watermark_of(source)
     if watermark is not None:
-        return Watermark(Scan(source.name, columns), watermark.column, watermark.delay)
+        return Watermark(Scan(source.name, columns, shapes), watermark.column, watermark.delay)
     if keys:
-        return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS)), keys)
-    return Scan(source.name, columns)
+        return Upsert(Scan(source.name, (*columns, *CHANGE_COLUMNS), shapes), keys)
+    return Scan(source.name, columns, shapes)
 
 
 def _leaf(view: str) -> str:

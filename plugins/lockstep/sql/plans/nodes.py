@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
+from lockstep.sql.plans.leaves import Scan, Values
 from lockstep.sql.plans.loops import BEFORE, LEVEL, Recursive
 from lockstep.sql.plans.terms import (
     AggregateCall,
@@ -70,41 +71,6 @@ class Output:
 
     name: str
     expression: Expression
-
-
-@dataclass(frozen=True)
-class Scan:
-    """The rows of a source, decoded; `columns` are those that the plan needs, in declared order."""
-
-    source: str
-    columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_unique(f"Scan of {self.source}", self.columns)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-
-@dataclass(frozen=True)
-class Values:
-    """Rows that stand in the query itself: VALUES, or SELECT without FROM. Expressions read nothing."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Expression, ...], ...]
-
-    def __post_init__(self) -> None:
-        require_unique("Values", self.columns)
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"Values has {len(self.columns)} columns and a row of {len(row)}")
-            for expression in row:
-                require_columns("Values", expression.references, ())
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
 
 
 @dataclass(frozen=True)

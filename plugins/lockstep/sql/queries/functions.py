@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -18,6 +18,8 @@ __all__ = [
     "COLLECTED",
     "GENERATORS",
     "admit_clocks",
+    "aggregates_around",
+    "aggregates_in",
     "bare_call",
     "check_supported",
     "contains_aggregate",
@@ -161,6 +163,34 @@ def contains_aggregate(node: Any) -> bool:
         inside += [node.args["order"]] if node.args.get("order") is not None else []
         return any(map(contains_aggregate, inside))
     return is_aggregate(node) or any(map(contains_aggregate, children(node)))
+
+
+def aggregates_around(query: Any) -> Iterator[Any]:
+    """The aggregates that a subquery reads of the query around."""
+    match query:
+        case exp.In():
+            yield from aggregates_in(query.this)
+            yield from aggregates_around(query.args["query"])
+        case exp.Not() | exp.Exists() | exp.Paren() | exp.Subquery():
+            yield from aggregates_around(query.this)
+        case exp.SetOperation():
+            yield from aggregates_around(query.this)
+            yield from aggregates_around(query.expression)
+        case exp.Select():
+            joins = query.args.get("joins") or []
+            for clause in (query.args.get("where"), *(join.args.get("on") for join in joins)):
+                yield from aggregates_in(clause)
+
+
+def aggregates_in(node: Any) -> Iterator[Any]:
+    """The aggregates of an expression, not those of its subqueries."""
+    if isinstance(node, exp.Query) or not isinstance(node, exp.Expr):
+        return
+    if is_aggregate(node):
+        yield node
+        return
+    for child in children(node):
+        yield from aggregates_in(child)
 
 
 _ADMITTED = "lockstep_clock"

@@ -6,7 +6,7 @@ aggregates in the SELECT list is projected above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.columns import as_they_are
 from lockstep.sql.plans.expressions import substitute
+from lockstep.sql.plans.nesting import shape_of
 from lockstep.sql.plans.nodes import (
     AggregateFunction,
     Expression,
@@ -26,21 +27,38 @@ from lockstep.sql.plans.nodes import (
     SortKey,
     UnionAll,
 )
+from lockstep.sql.plans.shapes import Shape
 from lockstep.sql.queries.distinct import GroupedCall, grouped
 from lockstep.sql.queries.functions import (
     AGGREGATES,
     COLLECTED,
+    aggregates_around,
     bare_call,
     contains_aggregate,
     is_aggregate,
     refuse,
 )
-from lockstep.sql.queries.lowering import ExpressionLowering, column_error, with_fields
-from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
-from lockstep.sql.queries.select_list import is_star
+from lockstep.sql.queries.lowering import (
+    ExpressionLowering,
+    column_error,
+    resolved,
+    with_fields,
+)
+from lockstep.sql.queries.scope import (
+    AmbiguousError,
+    Field,
+    NoSuchColumnError,
+    Relation,
+    Scope,
+)
+from lockstep.sql.queries.stars import is_star
 from lockstep.sql.queries.windows import sort_keys
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import function_name, identifier_parts
+from lockstep.sql.reading.trees import (
+    copy_with_words,
+    function_name,
+    identifier_parts,
+)
 
 __all__ = ["Grouping"]
 
@@ -73,6 +91,7 @@ class Grouping:
         self._below: dict[str, Expression] = {}
         self._calls: list[GroupedCall] = []
         self._sets: list[tuple[str, ...]] = []
+        self._seen: dict[str, str] = {}
         self._carried = tuple(self.add_key(name) for name in scope.carried)
 
     def add_key(self, key: Any) -> str:
@@ -115,6 +134,10 @@ class Grouping:
         branches = tuple(self._one_set(below, keys, one) for one in self._sets)
         return branches[0] if len(branches) == 1 else UnionAll(branches)
 
+    def shape(self, expression: Expression) -> Shape | None:
+        """What fields an expression over the groups has."""
+        return shape_of(expression, self.build()) if self._keys or self._calls else None
+
     @property
     def _never(self) -> tuple[str, ...]:
         """The keys of GROUP BY that are in none of its sets."""
@@ -153,13 +176,27 @@ class Grouping:
             found.append(value)
         return tuple(found)
 
+    def seen_from(self, query: Any) -> Any:
+        """A subquery above the aggregate, with names in the place of the aggregates of this query in it:
+        those in its WHERE and ON, where none of its own can stand, and to the left of IN."""
+        if next(aggregates_around(query), None) is None:
+            return query
+        copied = query.copy()
+        for call in list(aggregates_around(copied)):
+            column = self._call(call)
+            name = self._seen.setdefault(column, f"{column} of the groups")
+            call.replace(copy_with_words(exp.column(exp.to_identifier(name, quoted=True)), call))
+        return copied
+
     def scope_above(self, node: Node) -> Scope:
-        """What a subquery above the aggregate can read of this query: the keys."""
-        relations = tuple(
+        """What a subquery above the aggregate can read of this query: the keys, and the aggregates under
+        the names that `seen_from` gave them."""
+        relations = (
             replace(one, fields=tuple(f for f in one.fields if f.column in node.columns))
             for one in self.scope.relations
         )
-        return replace(self.scope, node=node, relations=relations)
+        aggregates = tuple(Field(name, column) for column, name in self._seen.items())
+        return replace(self.scope, node=node, relations=(*relations, Relation(None, aggregates)))
 
     def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
         """The groups of one grouping set, as rows of all."""
@@ -213,32 +250,51 @@ class Grouping:
         if below is not None and below.text in self._keys:
             return Expression.column(self._keys[below.text])
         if not contains_aggregate(part) and not isinstance(part, exp.Query):
-            try:
-                text = self._lower(part).text
-            except ProjectError:
-                text = ""
-            if text in self._keys:
-                return Expression.column(self._keys[text])
+            for text in self._texts(part):
+                if text in self._keys:
+                    return Expression.column(self._keys[text])
         return self._key_column(part) if isinstance(part, exp.Column) else None
+
+    def _texts(self, node: Any) -> Iterator[str]:
+        """How a key that is equal to the node can be written."""
+        try:
+            yield self._lower(node).text
+            if isinstance(node, exp.Add | exp.Mul) and not isinstance(node.this, exp.Binary):
+                sign = "+" if isinstance(node, exp.Add) else "*"
+                yield f"{self._lower(node.expression).text} {sign} {self._lower(node.this).text}"
+        except ProjectError:
+            return
 
     def _grouping_bits(self, node: Any) -> Expression:
         """grouping(key): 1 where the row is of a set without the key; grouping_id(): all of them."""
+        wanted = [self._known_key(one) for one in node.expressions]
+        kind = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
+        return self._bits_of(wanted or self._set_keys(), kind)
+
+    def _known_key(self, node: Any) -> str:
+        """The column of a key of GROUP BY."""
+        column = self._keys.get(self._lower(node).text)
+        if column is None:
+            raise self._not_grouped(self.source.words_of(node), self.source.position_of(node))
+        return column
+
+    def _bits_of(self, wanted: Sequence[str], kind: str) -> Expression:
         keys = self._set_keys()
-        wanted = [self.add_key(one) for one in node.expressions] or keys
         bits = [
             f"shiftleft(shiftright(`{_GROUPING_ID}`, {len(keys) - 1 - keys.index(key)}) & 1L, "
             f"{len(wanted) - 1 - place})"
             for place, key in enumerate(wanted)
         ]
-        kind = "TINYINT" if function_name(node) == "grouping" else "BIGINT"
         return Expression(f"CAST({' + '.join(bits)} AS {kind})", (_GROUPING_ID,))
 
     def _key_column(self, node: Any) -> Expression:
         names = [part.name for part in identifier_parts(node)]
         try:
-            column, taken = self.scope.resolve(names)
+            column, fields = resolved(self.scope, node)
         except NoSuchColumnError as error:
             alias = self.aliases.get(names[0].lower())
+            if self._sets and alias is None and names[0].lower() == "grouping__id":
+                return self._bits_of(self._set_keys(), "BIGINT")
             if alias is None:
                 raise column_error(self.source, node, error) from None
             return with_fields(alias, names[1:])
@@ -246,7 +302,7 @@ class Grouping:
             raise column_error(self.source, node, error) from None
         if f"`{column}`" not in self._keys:
             raise self._not_grouped(".".join(names), self.source.position_of(node))
-        return with_fields(Expression.column(self._keys[f"`{column}`"]), names[taken:])
+        return with_fields(Expression.column(self._keys[f"`{column}`"]), fields)
 
     def _not_grouped(self, name: str, position: Any) -> ProjectError:
         keys = [text for text, key in self._keys.items() if key not in self._carried]

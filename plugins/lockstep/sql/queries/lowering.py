@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -21,13 +21,18 @@ from lockstep.sql.queries.functions import (
     refuse,
 )
 from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
-from lockstep.sql.queries.select_list import is_star, star_items
+from lockstep.sql.queries.stars import is_star, starred
 from lockstep.sql.reading.clocks import clock_text
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.tokens import is_plain_name
-from lockstep.sql.reading.trees import function_name, identifier_parts, without_parentheses
+from lockstep.sql.reading.trees import (
+    MEANT,
+    function_name,
+    identifier_parts,
+    without_parentheses,
+)
 
-__all__ = ["ExpressionLowering", "column_error", "quoted"]
+__all__ = ["ExpressionLowering", "column_error", "quoted", "resolved", "with_fields"]
 
 
 def quoted(name: str) -> str:
@@ -55,6 +60,17 @@ def column_error(
         else "a column of FROM",
         found=error.name,
     )
+
+
+def resolved(scope: Scope, node: Any) -> tuple[str, list[str]]:
+    """The plan's column that a name means, and the fields below it. Raises NoSuchColumnError,
+    AmbiguousError."""
+    if MEANT in node.meta:
+        column, *fields = node.meta[MEANT]
+        return column, fields
+    names = [part.name for part in identifier_parts(node)]
+    column, taken = scope.resolve(names)
+    return column, names[taken:]
 
 
 class ExpressionLowering:
@@ -86,15 +102,17 @@ class ExpressionLowering:
                 return found.text if found.is_column or part is node else f"({found.text})"
             if id(part) in renamed:
                 return renamed[id(part)]
-            if is_star(part) and isinstance(part.parent, exp.Anonymous):
-                starred = [column for _, column in self.starred(part)]
-                references.extend(name for one in starred for name in one.references)
-                return ", ".join(one.text for one in starred)
+            if is_star(part) and isinstance(part.parent, exp.Anonymous | exp.In):
+                columns = [column for _, column in self.starred(part)]
+                references.extend(name for one in columns for name in one.references)
+                return ", ".join(one.text for one in columns)
             is_row = isinstance(part, exp.Tuple) and (
                 part is node or isinstance(part.parent, exp.Anonymous)
             )
             if is_row or function_name(part) == "struct":
                 return self._struct(part, meant, references)
+            if function_name(part) == "arrays_zip" and any(map(_field_name, part.expressions)):
+                return self._zipped(part, meant)
             if isinstance(part, exp.JSONExtract):
                 return self.source.render(part.this, meant) + self.source.path_of(part)
             if isinstance(part, exp.Column):
@@ -111,8 +129,10 @@ class ExpressionLowering:
 
     def starred(self, node: Any) -> list[tuple[str, Expression]]:
         """The columns of `*` as arguments of a function, with their names."""
-        items = star_items(self.source, self.scope, node)
-        return [(item.name, Expression.column(item.column)) for item in items]
+        return [
+            (name, Expression.column(one) if isinstance(one, str) else self.lower(one))
+            for name, one in starred(self.source, self.scope, node)
+        ]
 
     def _struct(self, node: Any, meant: Callable[[Any], str | None], references: list[str]) -> str:
         """struct(a, x.b), or (a, x.b): its fields have the names that stand there, whatever the plan's
@@ -120,18 +140,25 @@ class ExpressionLowering:
         fields = list[tuple[str, str]]()
         for one in node.expressions:
             if is_star(one):
-                starred = self.starred(one)
-                references.extend(ref for _, column in starred for ref in column.references)
-                fields += [(name, column.text) for name, column in starred]
+                columns = self.starred(one)
+                references.extend(ref for _, column in columns for ref in column.references)
+                fields += [(name, column.text) for name, column in columns]
                 continue
             value = one.this if isinstance(one, exp.Alias) else without_parentheses(one)
             name = _field_name(one) or f"col{len(fields) + 1}"
             fields.append((name, self.source.render(value, meant)))
-        if all(is_plain_name(name) for name, _ in fields):
-            return f"struct({', '.join(f'{value} AS {name}' for name, value in fields)})"
-        # A name in backticks would look like a column.
-        pairs = (f"{text_literal(name)}, {value}" for name, value in fields)
-        return f"named_struct({', '.join(pairs)})"
+        return _struct_of(fields)
+
+    def _zipped(self, node: Any, meant: Callable[[Any], str | None]) -> str:
+        """arrays_zip(a, b): the fields of its structs have names like those of struct(), and places."""
+        values = (self.source.render(one, meant) for one in node.expressions)
+        zipped = f"arrays_zip({', '.join(f'coalesce({value})' for value in values)})"
+        row = fresh_name("zipped", self.scope.node.columns)
+        fields = [
+            (_field_name(one) or str(place), f"{row}.`{place}`")
+            for place, one in enumerate(node.expressions)
+        ]
+        return f"transform({zipped}, {row} -> {_struct_of(fields)})"
 
     def column(self, node: Any) -> Expression:
         """What a column's name means, with the struct fields that follow it."""
@@ -140,16 +167,15 @@ class ExpressionLowering:
             raise refuse(self.source, node, "`*` inside an expression", "name the columns")
         names = [part.name for part in parts]
         try:
-            column, taken = self.scope.resolve(names)
-            base = Expression.column(column)
+            column, fields = resolved(self.scope, node)
+            return with_fields(Expression.column(column), fields)
         except NoSuchColumnError as error:
             alias = self.aliases.get(names[0].lower())
             if alias is None:
                 raise column_error(self.source, node, error) from None
-            base, taken = alias, 1
+            return with_fields(alias, names[1:])
         except AmbiguousError as error:
             raise column_error(self.source, node, error) from None
-        return with_fields(base, [part.name for part in parts[taken:]])
 
     def _check_part(self, part: Any) -> None:
         if isinstance(part, exp.Star):
@@ -215,6 +241,15 @@ class ExpressionLowering:
                     ):
                         names[id(part)] = new
         return names
+
+
+def _struct_of(fields: Sequence[tuple[str, str]]) -> str:
+    """A struct of values by name."""
+    if all(is_plain_name(name) for name, _ in fields):
+        return f"struct({', '.join(f'{value} AS {name}' for name, value in fields)})"
+    # A name in backticks would look like a column.
+    pairs = (f"{text_literal(name)}, {value}" for name, value in fields)
+    return f"named_struct({', '.join(pairs)})"
 
 
 def _field_name(node: Any) -> str:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.plans.columns import as_they_are, only, renamed
+from lockstep.sql.plans.nesting import ShapesOf
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -33,7 +34,7 @@ from lockstep.sql.queries.functions import refuse
 from lockstep.sql.queries.inlining import inline
 from lockstep.sql.queries.limits import limit_of, limited
 from lockstep.sql.queries.lowering import ExpressionLowering
-from lockstep.sql.queries.recursions import parts_of_recursion, recursion, refers
+from lockstep.sql.queries.recursions import body_of, parts_of_recursion, recursion, refers
 from lockstep.sql.queries.relations import Relations
 from lockstep.sql.queries.scope import Environment, Lowered, Scope
 from lockstep.sql.queries.select_list import Item, listed, own_name, sort_nodes
@@ -54,14 +55,17 @@ _SELECT_CLAUSES = frozenset(
     {
         *("with_", "expressions", "hint", "distinct", "from_", "joins", "laterals", "where"),
         *("group", "having", "windows", "qualify", "order", "limit", "offset"),
+        *("sort", "distribute", "cluster"),
     }
 )
+_ORDERED_CLAUSES = _SELECT_CLAUSES - {"sort", "distribute", "cluster"}
 _SET_CLAUSES = frozenset({"with_", "this", "expression", "distinct", "order", "limit", "offset"})
 _PARENTHESES = frozenset({"this", "alias", "joins", "pivots", "with_", "order", "limit", "offset"})
 _INSTEAD = {
-    "sort": ("SORT BY", "leave it out: a view's rows have no order"),
-    "distribute": ("DISTRIBUTE BY", "leave it out: Lockstep places rows itself"),
-    "cluster": ("CLUSTER BY", "leave it out: Lockstep places rows itself"),
+    **{
+        name: (f"{name.upper()} BY before LIMIT", "write ORDER BY, which is an order of all rows")
+        for name in ("sort", "distribute", "cluster")
+    },
     "sample": ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`"),
     "version": ("time travel", "name the table only"),
 }
@@ -80,7 +84,8 @@ class _Queries:
                 inner = self.query(query.this, self._with(query, environment))
                 return self._ordered(query, inner)
             case exp.Select():
-                self.only(query, _SELECT_CLAUSES)
+                limits = query.args.get("limit") or query.args.get("offset")
+                self.only(query, _ORDERED_CLAUSES if limits else _SELECT_CLAUSES)
                 return self._select(query, self._with(query, environment))
             case exp.SetOperation():
                 self.only(query, _SET_CLAUSES)
@@ -116,7 +121,7 @@ class _Queries:
         if clause is None:
             return environment
         for cte in clause.expressions:
-            if clause.args.get("recursive") and refers(cte.this, cte.alias):
+            if clause.args.get("recursive") and refers(body_of(cte), cte.alias):
                 lowered = self._recursion(cte, replace(environment, outer=None))
                 environment = environment.plus(cte.alias, lowered)
                 continue
@@ -134,14 +139,16 @@ class _Queries:
 
     def _recursion(self, cte: Any, environment: Environment) -> Lowered:
         """A common table expression that reads itself: anchor UNION ALL step."""
+        environment = self._with(body_of(cte), environment)
         anchor, step = parts_of_recursion(self.source, cte)
         first = self.query(anchor, environment)
         named = self._relations.renamed(cte.args.get("alias"), first)
         self._leaves += 1
-        before = Scan(f"recursion {self._leaves}", first.node.columns)
+        leaf, columns = f"recursion {self._leaves}", first.node.columns
+        before = Scan(leaf, columns, ShapesOf(first.node))
         again = self.query(step, environment.plus(cte.alias, replace(named, node=before)))
         self._check_width(cte.this, step, first, again)
-        nodes = (first.node, _with_names(again.node, first.node.columns))
+        nodes = (first.node, _with_names(again.node, columns))
         return replace(named, node=recursion(self.source, cte, *nodes, before.source))
 
     def _select(self, select: Any, environment: Environment) -> Lowered:

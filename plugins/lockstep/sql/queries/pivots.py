@@ -16,11 +16,13 @@ from sqlglot import exp
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.expressions import all_of
+from lockstep.sql.plans.nesting import shape_of
 from lockstep.sql.plans.nodes import Expression, Filter, Node, Output, Project, UnionAll
+from lockstep.sql.plans.shapes import StructShape
 from lockstep.sql.plans.terms import text_literal
-from lockstep.sql.queries.functions import is_aggregate
+from lockstep.sql.queries.functions import aggregates_in, contains_aggregate, is_aggregate
 from lockstep.sql.queries.grouping import Grouping
-from lockstep.sql.queries.lowering import ExpressionLowering
+from lockstep.sql.queries.lowering import ExpressionLowering, with_fields
 from lockstep.sql.queries.scope import Lowered, Scope
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import copy_with_words
@@ -54,7 +56,7 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
     named = {name for one in columns for name in lowering.lower(one).references}
     calls = [_named(one) for one in pivot.expressions]
     for call, _ in calls:
-        if not is_aggregate(call):
+        if not contains_aggregate(call):
             raise ProjectError(
                 "PIVOT has something that is no aggregate",
                 position=source.position_of(call),
@@ -66,37 +68,57 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
             for column in call.find_all(exp.Column)
             for name in lowering.lower(column).references
         }
-    fields = [one for one in scope.star(None) or [] if one.column not in named]
+    fields = [one for one in scope.star() or [] if one.column not in named]
     for one in fields:
         grouping.add_key(one.column)
     written = [one.written for one in fields]
     outputs = [grouping.output(None, one.column) for one in fields]
+    compared = list(map(lowering.lower, columns))
     for value, name in map(_named, field.expressions):
-        if len(_members(value)) != len(columns):
+        members = _members(value)
+        if len(members) > 1 and len(columns) == 1:
+            compared = _fields(compared[0], scope) if len(compared) == 1 else compared
+        if len(members) != len(compared):
             raise ProjectError(
                 "PIVOT has a value of another width than its columns",
                 position=source.position_of(value),
-                expected=f"{len(columns)} values",
+                expected=f"{len(compared)} values",
                 found=source.words_of(value),
             )
         tests = [
             Expression(f"{left.text} <=> {right.text}", left.references)
-            for left, right in zip(
-                map(lowering.lower, columns), map(lowering.lower, _members(value)), strict=True
-            )
+            for left, right in zip(compared, map(lowering.lower, members), strict=True)
         ]
         condition = copy_with_words(exp.Boolean(this=True), value)
         conditions[id(condition)] = all_of(tests)
         there = copy_with_words(exp.Anonymous(this="count", expressions=[exp.Star()]), value)
         counted = grouping.output(_filtered(there, condition), "")
         for call, alias in calls:
-            found = grouping.output(_filtered(call.copy(), condition), "")
+            found = grouping.output(_where(call, condition), "")
             text = f"CASE WHEN {counted.text} > 0 THEN {found.text} END"
             outputs.append(Expression(text, (*counted.references, *found.references)))
             own = alias or source.words_of(call)
             parts = [name or source.words_of(value).strip("'")]
             written.append("_".join([*parts, own] if len(calls) > 1 else parts))
     return _shown(grouping.build(), written, outputs)
+
+
+def _fields(column: Expression, scope: Scope) -> list[Expression]:
+    """The fields of a struct, with which a value in parentheses is compared; what is none, as it is."""
+    shape = shape_of(column, scope.node)
+    if not isinstance(shape, StructShape):
+        return [column]
+    return [with_fields(column, [name]) for name in shape.names]
+
+
+def _where(node: Any, condition: Any) -> Any:
+    """An expression of aggregates, each of the rows under a condition."""
+    copied = node.copy()
+    if is_aggregate(copied):
+        return _filtered(copied, condition)
+    for call in list(aggregates_in(copied)):
+        call.replace(copy_with_words(_filtered(call.copy(), condition), call))
+    return copied
 
 
 def _filtered(call: Any, condition: Any) -> Any:
@@ -120,7 +142,7 @@ def _unpivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
                 found=source.words_of(columns),
             )
     used = {name for _, parts in taken for part in parts for name in part.references}
-    kept = [one for one in scope.star(None) or [] if one.column not in used]
+    kept = [one for one in scope.star() or [] if one.column not in used]
     written = [*(one.written for one in kept), field.this.name, *values]
     branches = [
         _shown(

@@ -11,25 +11,37 @@ from lockstep.sql.plans.nodes import Node
 from lockstep.sql.plans.recursion import NotLinearError, recursive
 from lockstep.sql.queries.functions import refuse
 from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import children
 
-__all__ = ["LEVELS", "parts_of_recursion", "recursion", "refers"]
+__all__ = ["LEVELS", "body_of", "parts_of_recursion", "recursion", "refers"]
 
 LEVELS = 100
 """Spark's limit where a query says none (`spark.sql.cteRecursionLevelLimit`)."""
 
 
 def refers(query: Any, name: str) -> bool:
-    """Whether a query names a relation so."""
-    tables = query.find_all(exp.Table)
-    return any(one.name.lower() == name.lower() and not one.args.get("db") for one in tables)
+    """Whether a query names a relation so, other than one of its own WITH."""
+    is_bare = isinstance(query, exp.Table) and not query.args.get("db")
+    if is_bare and query.name.lower() == name.lower():
+        return True
+    own = query.args.get("with_")
+    if own is not None and any(cte.alias.lower() == name.lower() for cte in own.expressions):
+        return False
+    return any(refers(part, name) for part in children(query))
+
+
+def body_of(cte: Any) -> Any:
+    """The query of a common table expression, without parentheses around it."""
+    query = cte.this
+    while isinstance(query, exp.Subquery) and set(filter(query.args.get, query.args)) == {"this"}:
+        query = query.this
+    return query
 
 
 def parts_of_recursion(source: SourceText, cte: Any) -> tuple[Any, Any]:
     """The anchor and the step. Raises ProjectError, NotSupported."""
-    query = cte.this
-    while isinstance(query, exp.Subquery) and set(filter(query.args.get, query.args)) == {"this"}:
-        query = query.this
-    clauses = ("order", "limit", "offset", "with_")
+    query = body_of(cte)
+    clauses = ("order", "limit", "offset")
     if not isinstance(query, exp.Union) or any(query.args.get(clause) for clause in clauses):
         raise _malformed(source, cte, cte, source.words_of(query)[:80])
     if query.args.get("distinct") is not False:
@@ -50,7 +62,7 @@ def _malformed(source: SourceText, cte: Any, at: Any, found: str) -> ProjectErro
         position=source.position_of(at),
         expected=f"rows to begin with, then UNION ALL, then one query that reads {cte.alias}",
         found=found,
-        next_step="put several anchors, or several steps, in parentheses; ORDER BY, LIMIT and WITH "
+        next_step="put several anchors, or several steps, in parentheses; ORDER BY and LIMIT "
         "belong outside",
     )
 

@@ -12,6 +12,7 @@ from lockstep.errors import ProjectError
 from lockstep.sql.names import closest, fresh_name, fresh_names
 from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.expressions import all_of
+from lockstep.sql.plans.nesting import shape_of
 from lockstep.sql.plans.nodes import (
     Expression,
     Generate,
@@ -30,7 +31,6 @@ from lockstep.sql.queries.scope import (
     Environment,
     Field,
     Lowered,
-    Outer,
     Relation,
     Scope,
 )
@@ -44,7 +44,7 @@ from lockstep.sql.queries.subqueries import (
 )
 from lockstep.sql.queries.using import column_pairs, join_on, join_using, merged_columns
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import function_name, identifier_parts
+from lockstep.sql.reading.trees import copy_with_words, function_name, identifier_parts
 
 __all__ = ["ONE_ROW", "Relations", "rename_columns"]
 
@@ -86,8 +86,15 @@ class Relations:
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 scope = Scope.over(self.table(node, environment), (node.alias or node.name).lower())
+                if not node.alias:
+                    [own] = scope.relations
+                    own = replace(own, qualifiers=environment.qualifiers)
+                    scope = replace(scope, relations=(own,))
             case exp.Table() if is_generator(node.this):
-                scope = self._generated(Scope(ONE_ROW, ()), node.this, node.args.get("alias"))
+                start = Scope(ONE_ROW, ())
+                if _reads_around(node.this, start, environment):
+                    start = start.inside(environment.outer)
+                scope = self._generated(start, node.this, node.args.get("alias"))
             case exp.Table() if function_name(node.this) == "range":
                 scope = Scope.over(
                     self.renamed(node.args.get("alias"), range_rows(self.source, node)),
@@ -126,7 +133,7 @@ class Relations:
                 "an alias of joined relations that read a row around",
                 "write (SELECT * FROM ...) AS alias",
             )
-        fields = scope.star(None) or []
+        fields = scope.star() or []
         shown = only(scope.node, [field.column for field in fields])
         lowered = Lowered(shown, tuple(field.written for field in fields))
         return Scope.over(self.renamed(node.args.get("alias"), lowered), node.alias.lower())
@@ -136,7 +143,7 @@ class Relations:
         rows around are a part of it."""
         outer, alias, name = environment.outer, node.args.get("alias"), node.alias.lower() or None
         if outer is not None:
-            probe = Outer(outer.leaf, outer.levels)
+            probe = replace(outer, used={})
             lowered = self._lower_query(node, replace(environment, outer=probe))
             if probe.used:
                 outer.use(probe.used)
@@ -233,7 +240,8 @@ class Relations:
         name = function_name(call)
         lowering = ExpressionLowering(self.source, scope)
         arguments = [lowering.lower(one) for one in call.expressions]
-        written = generated_names(self.source, call, _column_list(alias))
+        shape = shape_of(arguments[0], scope.node) if arguments else None
+        written = generated_names(self.source, call, _column_list(alias), shape)
         plain = (one.lower().lstrip("_") or "col" for one in written)
         columns = fresh_names(plain, scope.node.columns)
         if outer and not name.endswith("_outer") and name not in ("stack", "json_tuple"):
@@ -272,6 +280,9 @@ class Relations:
         on, using = join.args.get("on"), join.args.get("using")
         if _is_true(on):
             on = None
+        seen = Scope(left.node, (*left.relations, *right.relations))
+        if on is not None and not left.outer and _reads_around(on, seen, environment):
+            left = left.inside(environment.outer)
         left, right, same = self._around(join, left, right, found, side)
         values: dict[int, Expression] = {}
         subqueries = Subqueries(self.source, self._lower_query, environment)
@@ -285,8 +296,9 @@ class Relations:
         both = Scope(pair, (*left.relations, *right.relations), left.first, outer)
         names = None
         if method == "NATURAL":
-            own = {f.written.lower() for f in right.star(None) or []}
-            names = [f.written for f in left.star(None) or [] if f.written.lower() in own]
+            own = {f.written.lower() for f in right.star() or []}
+            shared = {f.written.lower(): f.written for f in left.star() or []}
+            names = [written for name, written in shared.items() if name in own]
         elif using:
             names = [part.name for part in using]
         if names is not None:
@@ -348,8 +360,8 @@ class Relations:
             raise refuse(
                 self.source,
                 join,
-                "this join of a subquery that reads the query around",
-                "use LEFT JOIN, or write the subquery without that",
+                "this join of what reads the query around",
+                "use LEFT JOIN, or write it without that",
             )
         if outer is not None and kind is not JoinKind.INNER:
             left = left.inside(outer)
@@ -399,14 +411,10 @@ class Relations:
             if outer_on is not None:
                 return scope
         else:
-            if not is_true and kind is not JoinKind.INNER:
-                raise refuse(
-                    self.source,
-                    on,
-                    "a condition of an outer LATERAL join with a function that makes rows",
-                    "write LATERAL (SELECT x FROM (SELECT explode(...) AS x) WHERE ...) AS q ON true",
-                )
             self._need_generator(node)
+            if not is_true and kind is not JoinKind.INNER:
+                query = _as_query(node)
+                return self._lateral_query(left, query, environment, kind, on)
             scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
         if is_true:
             return scope
@@ -425,6 +433,21 @@ def _is_joined(node: Any) -> bool:
     if not isinstance(within, exp.Subquery):
         return isinstance(within, exp.Table)
     return bool(within.alias or within.args.get("joins")) or _is_joined(within)
+
+
+def _reads_around(node: Any, seen: Scope, environment: Environment) -> bool:
+    """Whether a part of FROM names columns of the query around, which none of the relations seen has."""
+    outer = environment.outer
+    named = ([part.name for part in identifier_parts(one)] for one in node.find_all(exp.Column))
+    return outer is not None and any(seen.is_around(parts, outer) for parts in named)
+
+
+def _as_query(lateral: Any) -> Any:
+    """LATERAL f(x) AS t (a, b) as LATERAL (SELECT * FROM f(x) AS t (a, b)) AS t (a, b)."""
+    alias = lateral.args.get("alias")
+    made = exp.Table(this=lateral.this.copy(), alias=alias and alias.copy())
+    query = exp.select("*").from_(made, copy=False).subquery(copy=False)
+    return copy_with_words(exp.Lateral(this=query, alias=alias and alias.copy()), lateral)
 
 
 def _is_true(condition: Any) -> bool:

@@ -13,7 +13,9 @@ from typing import cast
 
 from lockstep.sql.names import closest, fresh_name
 from lockstep.sql.plans.columns import renamed
+from lockstep.sql.plans.nesting import ShapesOf
 from lockstep.sql.plans.nodes import Expression, Join, Node, Scan
+from lockstep.sql.plans.shapes import Shape
 
 __all__ = [
     "AmbiguousError",
@@ -74,6 +76,13 @@ class Relation:
 
     alias: str | None
     fields: tuple[Field, ...]
+    qualifiers: tuple[str, ...] = ()
+    """What can stand before the alias: `database`, `catalog.database`."""
+
+    def is_called(self, *names: str) -> bool:
+        """Whether names, in lower case, are the alias, with a qualifier before it or without one."""
+        qualifier = ".".join(names[:-1])
+        return self.alias == names[-1] and (not qualifier or qualifier in self.qualifiers)
 
     def named(self, name: str) -> list[Field]:
         return [field for field in self.fields if field.written.lower() == name]
@@ -90,6 +99,8 @@ class Outer:
     leaf: str
     levels: tuple[tuple[Relation, ...], ...]
     """The relations of the query around, then of the one around that, and so on."""
+    shapes: Mapping[str, Shape] = field(default_factory=dict, compare=False)
+    """Of the leaf's columns."""
     used: dict[str, str] = field(default_factory=dict, compare=False)
     """Columns of the leaf that the subquery reads, to those outside that they stand for."""
 
@@ -97,12 +108,15 @@ class Outer:
     def around(scope: Scope, depth: int, only: Collection[str] | None = None) -> Outer:
         """All that `scope` can name; `only` limits it to some columns of the leaf."""
 
+        prefix = f"_outer{depth}_"
+
         def moved(one: Relation) -> Relation:
-            fields = (replace(f, column=f"_outer{depth}_{f.column}") for f in one.fields)
+            fields = (replace(f, column=prefix + f.column) for f in one.fields)
             return replace(one, fields=tuple(f for f in fields if only is None or f.column in only))
 
         levels = (scope.relations, *(scope.outer.levels if scope.outer is not None else ()))
-        return Outer(f"outer {depth}", tuple(tuple(map(moved, level)) for level in levels))
+        found = tuple(tuple(map(moved, level)) for level in levels)
+        return Outer(f"outer {depth}", found, ShapesOf(scope.node, prefix))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,7 +134,7 @@ class Outer:
     @property
     def scan(self) -> Scan:
         """The leaf."""
-        return Scan(self.leaf, self.columns)
+        return Scan(self.leaf, self.columns, self.shapes)
 
 
 @dataclass(frozen=True)
@@ -196,6 +210,13 @@ class Scope:
                 return found
         raise NoSuchColumnError(".".join(parts), self._candidates([p.lower() for p in parts]))
 
+    def is_around(self, parts: Sequence[str], outer: Outer) -> bool:
+        """Whether a name is none of these relations' and one of the query around."""
+        try:
+            return not _find(self.relations, parts) and any(_find(o, parts) for o in outer.levels)
+        except AmbiguousError:
+            return False
+
     def _candidates(self, names: Sequence[str]) -> list[str]:
         if len(names) > 1:
             own = [one for one in self.relations if one.alias == names[0]]
@@ -204,15 +225,15 @@ class Scope:
         every = (field.written for one in self.relations for field in one.fields if field.visible)
         return closest(names[-1], every)
 
-    def star(self, alias: str | None) -> list[Field] | None:
+    def star(self, *names: str) -> list[Field] | None:
         """The columns of `*` or `alias.*`, in order; None where no relation has the alias."""
-        if alias is None:
+        if not names:
             seen = [field for one in self.relations for field in one.fields if field.visible]
             rank = {column: at for at, column in enumerate(self.first)}
             return sorted(seen, key=lambda field: rank.get(field.column, len(rank)))
         levels = (self.relations, *(self.outer.levels if self.outer is not None else ()))
         for level in levels:
-            own = [field for one in level if one.alias == alias for field in one.fields]
+            own = [field for one in level if one.is_called(*names) for field in one.fields]
             if own:
                 if self.outer is not None:
                     self.outer.use(field.column for field in own)
@@ -242,13 +263,13 @@ class Scope:
 def _find(relations: Sequence[Relation], parts: Sequence[str]) -> tuple[str, int] | None:
     """The one column that a dotted name means among relations, and how many parts that took."""
     names = [part.lower() for part in parts]
-    if len(names) > 1:
-        owners = [one for one in relations if one.alias == names[0]]
-        found = {field.column for one in owners for field in one.named(names[1])}
+    for at in range(1, len(names)):
+        owners = [one for one in relations if one.is_called(*names[:at])]
+        found = {field.column for one in owners for field in one.named(names[at])}
         if len(found) > 1:
-            raise AmbiguousError(".".join(parts[:2]), sorted(found))
+            raise AmbiguousError(".".join(parts[: at + 1]), sorted(found))
         if found:
-            return found.pop(), 2
+            return found.pop(), at + 1
     visible = [(one, f) for one in relations for f in one.named(names[0]) if f.visible]
     if len({field.column for _, field in visible}) > 1:
         raise AmbiguousError(

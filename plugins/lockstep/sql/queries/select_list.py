@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
 
 from lockstep.errors import ProjectError
-from lockstep.sql.names import closest
-from lockstep.sql.queries.functions import contains_aggregate, is_session, is_window, refuse
-from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.queries.functions import contains_aggregate, is_session, is_window
+from lockstep.sql.queries.scope import AmbiguousError, Field, NoSuchColumnError, Scope
+from lockstep.sql.queries.stars import is_star, starred
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import (
+    PLACE,
     copy_with_words,
     function_name,
     identifier_parts,
@@ -23,18 +24,16 @@ from lockstep.sql.reading.trees import (
 __all__ = [
     "Item",
     "group_keys",
-    "is_star",
     "list_items",
     "listed",
     "own_name",
     "sort_nodes",
-    "star_items",
 ]
 
 
 @dataclass(frozen=True)
 class Item:
-    """One item of the SELECT list: an expression, or (from `*`) a column.
+    """One item of the SELECT list: an expression, or (from `*`) a column of the plan.
 
     `names` are those after AS: a function that makes rows can have several.
     """
@@ -50,7 +49,13 @@ def list_items(source: SourceText, scope: Scope, select: Any) -> list[Item]:
     items: list[Item] = []
     for node in map(without_parentheses, select.expressions):
         if is_star(node):
-            items += star_items(source, scope, node)
+            items += (
+                Item(name, column=value) if isinstance(value, str) else Item(name, value)
+                for name, value in starred(source, scope, node)
+            )
+        elif node.meta.get(PLACE):
+            field = _at_place(source, scope, node)
+            items.append(Item(field.written, column=field.column))
         elif isinstance(node, exp.Alias):
             items.append(Item(node.alias, without_parentheses(node.this), names=(node.alias,)))
         elif isinstance(node, exp.Aliases):
@@ -61,43 +66,17 @@ def list_items(source: SourceText, scope: Scope, select: Any) -> list[Item]:
     return items
 
 
-def is_star(node: Any) -> bool:
-    """Whether it is `*` or `alias.*`."""
-    return isinstance(node.this if isinstance(node, exp.Column) else node, exp.Star)
-
-
-def star_items(source: SourceText, scope: Scope, node: Any) -> Iterator[Item]:
-    """The columns of `*` or `alias.*`. Raises ProjectError, NotSupported."""
-    is_of_one = isinstance(node, exp.Column)
-    star, alias = (node.this, node.table.lower()) if is_of_one else (node, None)
-    fields = scope.star(alias)
-    if fields is None:
-        known = [one.alias for one in scope.relations if one.alias]
+def _at_place(source: SourceText, scope: Scope, node: Any) -> Field:
+    """The column that the number in `|> AGGREGATE ... GROUP BY 2` means."""
+    fields = scope.star() or []
+    if not 1 <= int(node.name) <= len(fields):
         raise ProjectError(
-            f"there is no relation {alias!r} in FROM",
+            f"GROUP BY {node.name} behind |> names no column",
             position=source.position_of(node),
-            expected=f"one of {', '.join(closest(alias or '', known))}",
-            found=f"{alias}.*",
+            expected=f"a number from 1 to {len(fields)}, of {', '.join(f.written for f in fields)}",
+            found=node.name,
         )
-    for part in ("replace", "rename", "ilike"):
-        if star.args.get(part):
-            raise refuse(source, node, f"* {part.upper()}", "name the columns")
-    excluded = {column.name.lower() for column in star.args.get("except_") or []}
-    others = {one.alias.lower(): one.this for one in star.args.get("assigned") or []}
-    unknown = (excluded | others.keys()) - {field.written.lower() for field in fields}
-    if unknown:
-        raise ProjectError(
-            f"there is no column {sorted(unknown)[0]!r} to leave out",
-            position=source.position_of(node),
-            expected=f"one of {', '.join(field.written for field in fields)}",
-            found=sorted(unknown)[0],
-        )
-    for field in fields:
-        name = field.written.lower()
-        if name in others:
-            yield Item(field.written, without_parentheses(others[name]))
-        elif name not in excluded:
-            yield Item(field.written, column=field.column)
+    return fields[int(node.name) - 1]
 
 
 def sort_nodes(query: Any, items: int) -> list[Any]:
@@ -236,6 +215,8 @@ def _members(node: Any) -> list[Any]:
 
 def _group_key(source: SourceText, scope: Scope, node: Any, items: Sequence[Item]) -> Any:
     node = without_parentheses(node)
+    if PLACE in node.meta:
+        return _at_place(source, scope, node).column if node.meta[PLACE] else node
     item = listed(source, node, items, "GROUP BY")
     if item is not None:
         return item.node if item.node is not None else item.column

@@ -10,7 +10,9 @@ from sqlglot import exp
 from lockstep.errors import ProjectError
 from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.columns import as_they_are, only
+from lockstep.sql.plans.nesting import shape_of
 from lockstep.sql.plans.nodes import Aggregate, Expression, Filter, Node, Output, Project, SortKey
+from lockstep.sql.plans.shapes import Shape
 from lockstep.sql.queries.functions import (
     admit_clocks,
     contains_aggregate,
@@ -76,7 +78,10 @@ class SelectLowering:
                 return Expression.column(column)
             return lowering.lower(node, lambda part: special(part) or self._value(part))
 
-        stage = Stage(self.source, items, lower, lowering.aliases, self._named_windows())
+        def shape(one: Expression) -> Shape | None:
+            return shape_of(one, self.scope.node)
+
+        stage = Stage(self.source, items, lower, lowering.aliases, self._named_windows(), shape)
         outputs = stage.outputs()
         qualify = stage.condition(conditions["qualify"])
         order = stage.order(self._sorted, outputs)
@@ -97,17 +102,20 @@ class SelectLowering:
                 node, column, lambda part: special(part) or self._subquery_above(part, later)
             )
 
-        stage = Stage(self.source, items, lower, grouping.aliases, self._named_windows())
+        stage = Stage(
+            self.source, items, lower, grouping.aliases, self._named_windows(), grouping.shape
+        )
         outputs = stage.outputs()
         having = stage.condition(conditions["having"])
         qualify = stage.condition(conditions["qualify"])
         order = stage.order(self._sorted, outputs)
+        wanted = {name: grouping.seen_from(query) for name, query in later.items()}
         node = grouping.build()
-        if later:
-            node = self._subqueries.columns(grouping.scope_above(node), later).node
+        if having is not None and grouping.has_no_keys and self.scope.outer is not None:
+            node = self._complete(grouping, node, self.scope.outer)
+        if wanted:
+            node = self._subqueries.columns(grouping.scope_above(node), wanted).node
         if having is not None:
-            if grouping.has_no_keys and self.scope.outer is not None:
-                node = self._complete(grouping, node, self.scope.outer)
             node = Filter(node, having)
         lowered = self._ended(stage, node, outputs, qualify, order)
         if not (grouping.has_no_keys and having is None and qualify is None and not later):

@@ -1,7 +1,8 @@
 """A SELECT list over one relation: rows as they are, or groups. Windows and generated rows go on top.
 
 `lower` says what an expression is over that relation; here it is told what stands for window
-functions, and the names that items give are remembered for the items after them.
+functions, and the names that items give are remembered for the items after them. `shape` says what
+fields an expression over it has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.nodes import Expression, Generate, Node, SortKey
+from lockstep.sql.plans.shapes import MapShape, Shape, StructShape, element_of
 from lockstep.sql.queries.functions import GENERATORS, is_generator
 from lockstep.sql.queries.select_list import Item, listed
 from lockstep.sql.queries.windows import Windows
@@ -35,6 +37,7 @@ class Stage:
         lower: Lower,
         aliases: dict[str, Expression],
         named_windows: Mapping[str, Any],
+        shape: Callable[[Expression], Shape | None],
     ) -> None:
         self.source = source
         self.names: list[str] = []
@@ -42,6 +45,7 @@ class Stage:
         self._places: list[int] = []
         self._lower = lower
         self._aliases = aliases
+        self._shape = shape
         self._windows = Windows(source, named_windows, lambda node: lower(node, "", lambda _: None))
         self._generated: list[tuple[Expression, tuple[str, ...]]] = []
 
@@ -107,7 +111,8 @@ class Stage:
         arguments = [self._lower(one, "", self._over) for one in item.node.expressions]
         text = f"{name}({', '.join(one.text for one in arguments)})"
         references = dict.fromkeys(ref for one in arguments for ref in one.references)
-        written = generated_names(self.source, item.node, item.names)
+        shape = self._shape(arguments[0]) if arguments else None
+        written = generated_names(self.source, item.node, item.names, shape)
         columns = tuple(f"_made{place}" for place in range(len(written)))
         self._generated.append((Expression(text, tuple(references)), columns))
         return [
@@ -123,16 +128,26 @@ def _names_of_stack(arguments: Sequence[Any]) -> tuple[str, ...]:
     return tuple(f"col{place}" for place in range(-(-(len(arguments) - 1) // int(rows.name))))
 
 
-def generated_names(source: SourceText, node: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of what a function makes: those written, else Spark's own.
+def generated_names(
+    source: SourceText, node: Any, names: Sequence[str], shape: Shape | None
+) -> tuple[str, ...]:
+    """The names of what a function makes: those written, else Spark's own. `shape` is that of its first
+    argument.
 
-    Raises ProjectError where the number of columns depends on the argument's type.
+    Raises ProjectError where the number of columns depends on a type that is not known.
     """
     own = GENERATORS[function_name(node)]
     if function_name(node) == "json_tuple" and not names:
         own = tuple(f"c{place}" for place in range(len(node.expressions) - 1))
     if function_name(node) == "stack" and not names:
         own = _names_of_stack(node.expressions)
+    if function_name(node).startswith("explode") and isinstance(shape, MapShape):
+        own = ("key", "value")
+    if function_name(node).startswith("posexplode") and isinstance(shape, MapShape):
+        own = ("pos", "key", "value")
+    row = element_of(shape)
+    if function_name(node).startswith("inline") and isinstance(row, StructShape):
+        own = row.names
     if not names and not own:
         raise ProjectError(
             f"the columns of {function_name(node)} have no names",

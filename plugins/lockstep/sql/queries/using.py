@@ -30,10 +30,16 @@ def column_pairs(
     pairs: list[tuple[str, str]] = []
     for name in names:
         try:
-            pairs.append((left.resolve([name])[0], right.resolve([name])[0]))
+            pairs.append((_column(left, name), _column(right, name)))
         except (NoSuchColumnError, AmbiguousError) as error:
             raise column_error(source, join, error) from None
     return pairs
+
+
+def _column(scope: Scope, name: str) -> str:
+    """The column of that name, as in Spark the first of several."""
+    named = (one.column for one in scope.star() or [] if one.written.lower() == name.lower())
+    return next(named, None) or scope.resolve([name])[0]
 
 
 def join_using(
@@ -64,7 +70,7 @@ def join_using(
     relations = _hiding((*left.relations, *right.relations), both)
     merged = Relation(None, tuple(map(Field, names, new)))
     first = (*new, *(column for column in left.first if column not in new))
-    return Scope(node, (*relations, merged), first)
+    return Scope(node, (*relations, merged), first, left.outer or right.outer)
 
 
 def merged_columns(
@@ -74,7 +80,7 @@ def merged_columns(
     relations = _hiding((*left.relations, *right.relations), {hidden for _, hidden in pairs})
     merged = [shown for shown, _ in pairs]
     first = (*merged, *(column for column in left.first if column not in merged))
-    return Scope(node, relations, first)
+    return Scope(node, relations, first, left.outer or right.outer)
 
 
 def join_on(node: Node, condition: Expression) -> Node:
@@ -87,10 +93,10 @@ def join_on(node: Node, condition: Expression) -> Node:
 
 def _hiding(relations: Sequence[Relation], hidden: set[str]) -> tuple[Relation, ...]:
     return tuple(
-        Relation(
-            one.alias,
-            tuple(
-                Field(f.written, f.column, f.visible and f.column not in hidden) for f in one.fields
+        replace(
+            one,
+            fields=tuple(
+                replace(f, visible=f.visible and f.column not in hidden) for f in one.fields
             ),
         )
         for one in relations

@@ -7,11 +7,14 @@ so that names of relations can still be written, and else reads it as a subquery
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import TokenType
+
+from lockstep.sql.reading.trees import PLACE
 
 __all__ = ["PipeParser"]
 
@@ -26,12 +29,33 @@ _AFTER: dict[str, set[str]] = {
     **{word: {"joins"} for word in ("JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL")},
 }
 """By the word that a step begins with, behind which clauses of a SELECT it can stand in it."""
+_LIKE = {TokenType.LIKE, TokenType.ILIKE}
+_OF_PLACES = (TokenType.SORT_BY, TokenType.DISTRIBUTE_BY, TokenType.CLUSTER_BY)
 _OF_LIST = {"expressions", "distinct", "windows", "kind", "hint", "operation_modifiers"}
 """What `|> SELECT` may have."""
 
 
 class PipeParser(SparkParser):  # type: ignore[misc]
-    """Spark's grammar, with the steps of a query as Spark takes them."""
+    """Spark's grammar: the steps of a query, and what else sqlglot reads otherwise."""
+
+    NO_PAREN_FUNCTION_PARSERS: Mapping[str, Any] = {
+        **SparkParser.NO_PAREN_FUNCTION_PARSERS,
+        "ANY": lambda self: self.any_of(),
+    }
+
+    def any_of(self) -> Any:
+        """ANY behind LIKE, or else the aggregate."""
+        first = self._prev
+        before = self._tokens[self._index - 2].token_type if self._index > 1 else None
+        if before in _LIKE or not self._match(TokenType.L_PAREN):
+            return self.expression(exp.Any(this=self._parse_bitwise()))
+        call = self.any_call(first)
+        self._match_r_paren()
+        return call
+
+    def any_call(self, _: Any) -> Any:
+        """The aggregate, behind its word and a parenthesis."""
+        return self.expression(exp.LogicalOr(this=self._parse_disjunction()))
 
     def _parse_pipe_syntax_query(self, query: Any) -> Any:
         if isinstance(query, exp.Subquery) or not query.args.get("from_"):
@@ -69,6 +93,11 @@ class PipeParser(SparkParser):  # type: ignore[misc]
                 query.set("limit", self._parse_limit())
                 query.set("offset", self._parse_offset())
                 return query
+            case "SORT BY" | "DISTRIBUTE BY" | "CLUSTER BY":
+                # of the order and the place of rows, of which a view has none
+                while self._match_set(_OF_PLACES):
+                    self._parse_csv(self._parse_ordered)
+                return query
         step = self.PIPE_SYNTAX_TRANSFORM_PARSERS.get(word)
         if step is not None:
             return step(self, query)
@@ -93,12 +122,20 @@ class PipeParser(SparkParser):  # type: ignore[misc]
         values = [] if self._match(TokenType.GROUP_BY, advance=False) else self._parse_expressions()
         keys = self._parse_expressions() if self._match(TokenType.GROUP_BY) else []
         by = [key.this if isinstance(key, exp.Alias) else key for key in keys]
-        if any(isinstance(one, exp.Literal) or one.name.upper() == "ALL" for one in by):
-            self.raise_error("keys of AGGREGATE are expressions, and neither numbers nor ALL")
+        if any(one.name.upper() == "ALL" for one in by if isinstance(one, exp.Column | exp.Var)):
+            self.raise_error("keys of AGGREGATE are expressions, and not ALL")
+        for key, one in zip(keys, by, strict=True):
+            # with a name of its own it is the number itself
+            if isinstance(one, exp.Literal) and not one.is_string:
+                one.meta[PLACE] = key is one
         query = query.select(*keys, *values, append=False)
         if keys:
             query.set("group", exp.Group(expressions=[one.copy() for one in by]))
         return _around(query)
+
+    def _parse_pivot_aggregation(self) -> Any:
+        """An expression of aggregates, where the grammar takes a call and nothing around it."""
+        return self._parse_alias(self._parse_bitwise())
 
     def _assignment(self) -> Any:
         column = self._parse_id_var()

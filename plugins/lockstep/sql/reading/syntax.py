@@ -36,6 +36,7 @@ from lockstep.sql.reading.tokens import (
     whole_texts,
 )
 from lockstep.sql.reading.trees import (
+    PLACE,
     SPAN,
     children,
     function_name,
@@ -95,7 +96,6 @@ _CALLS_WITH_GRAMMAR = {
 }
 
 
-_LIKE = {TokenType.LIKE, TokenType.ILIKE}
 _OF_UNITS = {
     *("dateadd", "date_add", "timestampadd", "timeadd"),
     *("datediff", "date_diff", "timestampdiff", "timediff"),
@@ -118,19 +118,13 @@ class _SpanParser(PipeParser):
     }
     NO_PAREN_FUNCTION_PARSERS: Mapping[str, Any] = {
         name: parse
-        for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items()
-        if name in {"CASE", "IF"}
-    } | {"ANY": lambda self: self.any_of()}
+        for name, parse in PipeParser.NO_PAREN_FUNCTION_PARSERS.items()
+        if name in {"ANY", "CASE", "IF"}
+    }
 
-    def any_of(self) -> Any:
-        """ANY behind LIKE, or else the aggregate."""
-        first = self._prev
-        before = self._tokens[self._index - 2].token_type if self._index > 1 else None
-        if before in _LIKE or not self._match(TokenType.L_PAREN):
-            return self.expression(exp.Any(this=self._parse_bitwise()))
-        call = exp.Anonymous(this=first.text, expressions=self._parse_csv(self._parse_lambda))
-        self._match_r_paren()
-        return call
+    def any_call(self, word: Any) -> Any:
+        """The aggregate as a plain call."""
+        return exp.Anonymous(this=word.text, expressions=self._parse_csv(self._parse_lambda))
 
 
 def _noting(name: str) -> Callable[..., Any]:
@@ -168,9 +162,14 @@ def _note_units(tree: Any) -> None:
 
 
 def parse_spark(sql: str) -> Any:
-    """One query with all of sqlglot's knowledge of Spark's functions, for translation."""
+    """One query with all of sqlglot's knowledge of Spark's functions, to translate it.
+
+    Raises ParseError.
+    """
     tokens = calls_of_window(whole_texts(sql, Spark().tokenize(sql)))
     tree = PipeParser(dialect=Spark()).parse(as_queries(tokens), sql)[0]
+    if any(PLACE in number.meta for number in tree.find_all(exp.Literal)):
+        raise ParseError("a number behind |> AGGREGATE names a column of the rows before it")
     for star in tree.find_all(exp.Star):
         if assigned := star.args.pop("assigned", None):
             star.set("replace", assigned)

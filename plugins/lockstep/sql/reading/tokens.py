@@ -27,6 +27,7 @@ _SIGNS = (TokenType.LT, TokenType.GT)
 _WITH_TYPES = {"ARRAY", "MAP", "STRUCT"}
 _OF_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 _BEHIND_SETS = {TokenType.ALL, TokenType.DISTINCT, *_OF_SETS}
+_NAME_AS_TEXT = [TokenType.L_PAREN, TokenType.STRING, TokenType.R_PAREN]
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
@@ -44,9 +45,28 @@ def for_grammar(tokens: Sequence[Token]) -> list[Token]:
 
 def as_queries(tokens: Sequence[Token]) -> list[Token]:
     """The tokens without what the grammar does not know, and with SELECT where Spark needs none."""
+    tokens = list(_with_names(tokens))
     limits = [at for at in range(len(tokens)) if limit_at(tokens, at)]
     known = [t for at, t in enumerate(tokens) if not any(0 <= at - limit < 4 for limit in limits)]
     return list(_as_selects(known))
+
+
+def _with_names(tokens: Sequence[Token]) -> Iterator[Token]:
+    """`IDENTIFIER('a.b')` as the name that it says, `a.b`, in the place of the call."""
+    skipped = -1
+    for at, token in enumerate(tokens):
+        if at <= skipped:
+            continue
+        kinds = [one.token_type for one in tokens[at + 1 : at + 4]]
+        if token.text.upper() != "IDENTIFIER" or kinds != _NAME_AS_TEXT:
+            yield token
+            continue
+        skipped = at + 3
+        place = (token.line, token.col, token.start, tokens[skipped].end)
+        for number, part in enumerate(tokens[at + 2].text.split(".")):
+            if number:
+                yield Token(TokenType.DOT, ".", *place)
+            yield Token(TokenType.IDENTIFIER, part.strip("`"), *place)
 
 
 def limit_at(tokens: Sequence[Token], at: int) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 from sqlglot import exp
 
 __all__ = [
+    "MEANT",
+    "PLACE",
     "SPAN",
     "children",
     "copy_with_words",
@@ -18,6 +20,11 @@ __all__ = [
 
 SPAN = "lockstep_span"
 """Where a node's meta holds the first and the last character that it was read from."""
+
+MEANT = "lockstep_meant"
+"""In the meta of a column that was not read: the plan's column, and fields below it."""
+PLACE = "lockstep_place"
+"""In the meta of a number: whether it is the place of a column in the rows that are read, or itself."""
 
 
 def children(node: Any) -> list[Any]:

@@ -1,0 +1,144 @@
+"""`*` in a SELECT list or in a call: of all relations, of one, or of a struct, EXCEPT some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from lockstep.errors import ProjectError
+from lockstep.sql.names import closest
+from lockstep.sql.plans.nesting import shape_of
+from lockstep.sql.plans.nodes import Expression
+from lockstep.sql.plans.shapes import Shape, StructShape, field_of
+from lockstep.sql.queries.functions import refuse
+from lockstep.sql.queries.scope import AmbiguousError, NoSuchColumnError, Scope
+from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.trees import (
+    MEANT,
+    copy_with_words,
+    identifier_parts,
+    without_parentheses,
+)
+
+__all__ = ["Starred", "is_star", "starred"]
+
+Starred = tuple[str, Any]
+"""A name, and the expression that has it: the name of a plan column, or syntax."""
+
+
+def is_star(node: Any) -> bool:
+    """Whether it is `*`, `alias.*` or `struct.*`."""
+    return isinstance(node.this if isinstance(node, exp.Column) else node, exp.Star)
+
+
+def starred(source: SourceText, scope: Scope, node: Any) -> Iterator[Starred]:
+    """What `*` stands for. Raises ProjectError, NotSupported."""
+    star = node.this if isinstance(node, exp.Column) else node
+    for part in ("replace", "rename", "ilike"):
+        if star.args.get(part):
+            raise refuse(source, node, f"* {part.upper()}", "name the columns")
+    every = list(_every(source, scope, node))
+    others = {one.alias.lower(): one.this for one in star.args.get("assigned") or []}
+    left_out = [_path(one, every) for one in star.args.get("except_") or []]
+    known = {name.lower() for name, _, _ in every}
+    unknown = {path[0] for path in left_out} | others.keys()
+    if unknown - known:
+        raise _not_there(source, node, min(unknown - known), [name for name, _, _ in every])
+    for name, column, shape in every:
+        rests = [path[1:] for path in left_out if path[0] == name.lower()]
+        if name.lower() in others:
+            yield name, without_parentheses(others[name.lower()])
+        elif not rests:
+            yield name, column[0] if len(column) == 1 else _column(node, column)
+        elif all(rests):
+            yield name, _rest(source, node, column, shape, rests)
+
+
+def _every(
+    source: SourceText, scope: Scope, node: Any
+) -> Iterator[tuple[str, tuple[str, ...], Shape | None]]:
+    """Each column of `*` by name, with its path (a plan column and fields below it) and its shape."""
+    names = _names(node)[:-1] if isinstance(node, exp.Column) else []
+    fields = scope.star(*(name.lower() for name in names))
+    if fields is not None:
+        for field in fields:
+            shape = shape_of(Expression.column(field.column), scope.node)
+            yield field.written, (field.column,), shape
+        return
+    try:
+        column, taken = scope.resolve(names)
+    except (NoSuchColumnError, AmbiguousError):
+        known = [one.alias for one in scope.relations if one.alias]
+        raise ProjectError(
+            f"there is no relation {names[-1]!r} in FROM",
+            position=source.position_of(node),
+            expected=f"one of {', '.join(closest(names[-1], known))}, or a column that is a struct",
+            found=f"{'.'.join(names)}.*",
+        ) from None
+    shape = shape_of(Expression.column(column), scope.node)
+    for name in names[taken:]:
+        shape = field_of(shape, name)
+    if not isinstance(shape, StructShape):
+        raise ProjectError(
+            f"the fields of {'.'.join(names)} are not known",
+            position=source.position_of(node),
+            expected="a struct whose type a source declares, or that struct() makes",
+            found=f"{'.'.join(names)}.*",
+            next_step=f"name them: {'.'.join(names)}.a, {'.'.join(names)}.b",
+        )
+    for name, inner in shape.fields:
+        yield name, (column, *names[taken:], name), inner
+
+
+def _names(node: Any) -> list[str]:
+    return [part.name for part in identifier_parts(node)]
+
+
+def _path(node: Any, every: Sequence[tuple[str, Any, Any]]) -> list[str]:
+    """A name behind EXCEPT, in lower case: a column, and fields below it."""
+    names = [name.lower() for name in _names(node) or [node.name]]
+    known = {name.lower() for name, _, _ in every}
+    while len(names) > 1 and names[0] not in known:
+        del names[0]  # the relation's own name
+    return names
+
+
+def _rest(
+    source: SourceText,
+    node: Any,
+    column: tuple[str, ...],
+    shape: Shape | None,
+    left_out: Sequence[list[str]],
+) -> Any:
+    """A struct without the fields that are left out, as struct() of the others."""
+    names = shape.names if isinstance(shape, StructShape) else ()
+    wrong = [path[0] for path in left_out if path[0] not in {name.lower() for name in names}]
+    if wrong or not isinstance(shape, StructShape):
+        raise _not_there(source, node, wrong[0], names)
+    values = list[Any]()
+    for name, inner in shape.fields:
+        rests = [path[1:] for path in left_out if path[0] == name.lower()]
+        path = (*column, name)
+        if rests and not all(rests):
+            continue
+        value = _rest(source, node, path, inner, rests) if rests else _column(node, path)
+        values.append(exp.Alias(this=value, alias=exp.to_identifier(name)))
+    return copy_with_words(exp.Anonymous(this="struct", expressions=values), node)
+
+
+def _column(like: Any, path: tuple[str, ...]) -> Any:
+    """A column of the plan, or a field of it, in the place of what was written."""
+    node = copy_with_words(exp.Column(this=exp.to_identifier(path[-1], quoted=True)), like)
+    node.meta[MEANT] = path
+    return node
+
+
+def _not_there(source: SourceText, node: Any, name: str, known: Sequence[str]) -> ProjectError:
+    return ProjectError(
+        f"there is no column {name!r} to leave out",
+        position=source.position_of(node),
+        expected=f"one of {', '.join(known)}" if known else "a field of a struct that is known",
+        found=name,
+    )
