@@ -103,5 +103,9 @@ AROUND = {
     "HAVING max(b) >= (SELECT min(d) FROM u WHERE u.a = count(t.b))",
     "an aggregate, further in": "SELECT d FROM v WHERE EXISTS (SELECT a, count(*) FROM t "
     "WHERE t.b = v.f GROUP BY a HAVING EXISTS (SELECT 1 FROM u WHERE u.d < min(t.b)))",
+    "a count beside a subquery": "SELECT a, (SELECT count(*) + (SELECT max(d) FROM v) FROM u "
+    "WHERE u.a = t.a) AS z FROM t",
+    "a subquery in ON, right": "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u RIGHT JOIN v "
+    "ON u.d = v.d AND v.f IN (SELECT b FROM t AS q))",
     "an aggregate in IN": "SELECT a FROM t GROUP BY a HAVING max(b) IN (SELECT d FROM u)",
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
-from lockstep.sql.plans.expressions import parsed
+from lockstep.sql.plans.expressions import is_null, parsed
 from lockstep.sql.plans.leaves import Scan, Values
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -48,6 +48,7 @@ _AS_FIRST = frozenset(
 """Functions whose value has the shape of their first argument."""
 _AS_SECOND = frozenset({"iff", "nvl2"})
 _LISTS_OF_FIRST = frozenset({"collect_list", "collect_set", "array_agg", "array_repeat"})
+_MAPS = frozenset({"str_to_map", "transform_keys", "transform_values"})
 _ELEMENTS = frozenset({"element_at", "try_element_at", "get"})
 _NAME = re.compile(r"^\w+\s*=>")
 Columns = Callable[[str], Shape | None]
@@ -108,12 +109,13 @@ def _of_column(node: Node | None, column: str | None) -> Shape | None:
             return shape_of(made.function, node.input)
         case Values():
             place = node.columns.index(column)
-            return _first(shape_of(row[place], None) for row in node.rows)
+            cells = (row[place] for row in node.rows if not is_null(row[place]))
+            return next((shape_of(cell, None) for cell in cells), None)
         case UnionAll():
-            return _first(_of_column(branch, column) for branch in node.branches)
+            return _of_column(node.branches[0], column)
         case _:
             below = (one for one in node.inputs if column in one.columns)
-            return _first(_of_column(one, column) for one in below)
+            return _of_column(next(below), column)
 
 
 def _of_generated(node: Generate, place: int) -> Shape | None:
@@ -124,7 +126,8 @@ def _of_generated(node: Generate, place: int) -> Shape | None:
     match function_name(call).removesuffix("_outer"):
         case "inline":
             row = element_of(argument)
-            return row.fields[place][1] if isinstance(row, StructShape) else None
+            shapes = [of for _, of in row.fields] if isinstance(row, StructShape) else []
+            return shapes[place] if place < len(shapes) else None
         case "explode" | "posexplode" if isinstance(argument, MapShape):
             return (None, argument.key, argument.value)[place - len(node.names)]
         case "explode" | "posexplode":
@@ -133,8 +136,12 @@ def _of_generated(node: Generate, place: int) -> Shape | None:
             return None
 
 
-def _first(shapes: Any) -> Shape | None:
-    return next((one for one in shapes if one is not None), None)
+def _first(nodes: Iterable[Any], columns: Columns) -> Shape | None:
+    """The shape of the first of several that is not null, whose fields' names Spark takes."""
+    for node in nodes:
+        if node is not None and not isinstance(without_parentheses(node), exp.Null):
+            return _of(node, columns)
+    return None
 
 
 def _of(node: Any, columns: Columns) -> Shape | None:
@@ -156,11 +163,9 @@ def _of(node: Any, columns: Columns) -> Shape | None:
             return shape_of_type(node.args["to"].sql("spark"))
         case exp.Case():
             branches = [*(one.args["true"] for one in node.args["ifs"]), node.args.get("default")]
-            return _first(_of(one, columns) for one in branches if one is not None)
+            return _first(branches, columns)
         case exp.If():
-            return _first(
-                _of(node.args[one], columns) for one in ("true", "false") if one in node.args
-            )
+            return _first((node.args.get("true"), node.args.get("false")), columns)
         case exp.Alias():
             return _of(node.this, columns)
         case exp.Anonymous():
@@ -187,19 +192,19 @@ def _of_call(name: str, arguments: Sequence[Any], columns: Columns) -> Shape | N
         case "window" | "session_window":
             return _SPAN_OF_TIME
         case "array":
-            return ListShape(_first(_of(one, columns) for one in arguments))
+            return ListShape(_first(arguments, columns))
         case "flatten":
             return element_of(at(0))
-        case _ if name.startswith("map"):
+        case _ if name.startswith("map") or name in _MAPS:
             return _of_map(name, at(0), at(1))
         case _ if name in _LISTS_OF_FIRST:
             return ListShape(at(0))
         case _ if name in _ELEMENTS:
             return element_of(at(0))
         case _ if name in _AS_SECOND:
-            return _first((at(1), at(2)))
+            return _first(arguments[1:], columns)
         case _ if name in _AS_FIRST:
-            return _first(_of(one, columns) for one in arguments)
+            return _first(arguments, columns)
         case _:
             return None
 
@@ -216,10 +221,12 @@ def _of_map(name: str, first: Shape | None, second: Shape | None) -> Shape | Non
             return ListShape(first.key)
         case "map_values", MapShape():
             return ListShape(first.value)
-        case (("map_filter" | "map_concat"), _):
+        case (("map_filter" | "map_concat"), MapShape()):
             return first
-        case _:
+        case (("map_entries" | "map_keys" | "map_values" | "map_contains_key"), _):
             return None
+        case _:
+            return MapShape(None, None)
 
 
 def _of_transformed(arguments: Sequence[Any], columns: Columns) -> Shape | None:

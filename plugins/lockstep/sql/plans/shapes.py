@@ -6,12 +6,9 @@ the types that sources declare, and in the functions that make structs, arrays a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 __all__ = [
     "ListShape",
@@ -81,29 +78,65 @@ def element_of(shape: Shape | None) -> Shape | None:
 @lru_cache(maxsize=4096)
 def shape_of_type(ddl: str) -> Shape | None:
     """The shape of a type in Spark's DDL, or of a list of columns; None where it is not nested."""
-    if "<" not in ddl and " " not in ddl:
-        return None
-    try:
-        return _of_type(exp.DataType.build(ddl, dialect="spark"))
-    except SqlglotError:
-        pass
-    try:
-        return _of_type(exp.DataType.build(f"STRUCT<{ddl}>", dialect="spark"))
-    except SqlglotError:
-        return None
+    reader = _Reader(_TOKEN.findall(ddl))
+    if _NESTED.match(ddl):
+        return reader.type()
+    return StructShape(reader.fields("")) if _COLUMNS.match(ddl) else None
 
 
-def _of_type(node: Any) -> Shape | None:
-    if not isinstance(node, exp.DataType):
-        return None
-    inner = node.expressions
-    match node.this:
-        case exp.DataType.Type.STRUCT:
-            fields = ((one.name, _of_type(one.args.get("kind"))) for one in inner)
-            return StructShape(tuple(fields))
-        case exp.DataType.Type.ARRAY if inner:
-            return ListShape(_of_type(inner[0]))
-        case exp.DataType.Type.MAP if len(inner) == 2:
-            return MapShape(_of_type(inner[0]), _of_type(inner[1]))
-        case _:
+_TOKEN = re.compile(r"`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|[<>(),:]")
+_NESTED = re.compile(r"\s*(struct|array|map)\s*<", re.IGNORECASE)
+_COLUMNS = re.compile(r"\s*(\w+|`[^`]+`)\s*(:\s*|\s)\w")
+
+
+class _Reader:
+    """Reads what is known to be a type, but for the types of what is not nested, which it skips."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = [*tokens, ""]
+        self._at = 0
+
+    def _next(self) -> str:
+        self._at += self._at < len(self._tokens) - 1
+        return self._tokens[self._at - 1]
+
+    def _is(self, sign: str) -> bool:
+        found = self._tokens[self._at] == sign
+        self._at += found and sign != ""
+        return found
+
+    def type(self) -> Shape | None:
+        name = self._next().lower()
+        if name not in ("struct", "array", "map") or not self._is("<"):
             return None
+        if name == "struct":
+            return StructShape(self.fields(">"))
+        first = self.type()
+        self._skip()
+        if name == "array":
+            self._is(">")
+            return ListShape(first)
+        self._is(",")
+        second = self.type()
+        self._skip()
+        self._is(">")
+        return MapShape(first, second)
+
+    def fields(self, end: str) -> tuple[tuple[str, Shape | None], ...]:
+        """Fields up to a sign: `name: type NOT NULL COMMENT 'text'`."""
+        found = list[tuple[str, Shape | None]]()
+        while not self._is(end) and self._tokens[self._at]:
+            word = self._next()
+            name = word[1:-1].replace("``", "`") if word.startswith("`") else word
+            self._is(":")
+            found.append((name, self.type()))
+            self._skip()
+            self._is(",")
+        return tuple(found)
+
+    def _skip(self) -> None:
+        """To the sign that ends the field or the type."""
+        depth = 0
+        while (token := self._tokens[self._at]) and (depth or token not in (",", ">")):
+            depth += (token == "(") - (token == ")")
+            self._at += 1

@@ -166,7 +166,7 @@ def contains_aggregate(node: Any) -> bool:
 
 
 def aggregates_around(query: Any) -> Iterator[Any]:
-    """The aggregates that a subquery reads of the query around."""
+    """The aggregates that a subquery reads of the query around: none names a relation of its own."""
     match query:
         case exp.In():
             yield from aggregates_in(query.this)
@@ -178,8 +178,12 @@ def aggregates_around(query: Any) -> Iterator[Any]:
             yield from aggregates_around(query.expression)
         case exp.Select():
             joins = query.args.get("joins") or []
+            first = [query.args["from_"].this] if query.args.get("from_") else []
+            own = {one.alias_or_name.lower() for one in (*first, *(join.this for join in joins))}
             for clause in (query.args.get("where"), *(join.args.get("on") for join in joins)):
-                yield from aggregates_in(clause)
+                for call in aggregates_in(clause):
+                    if own.isdisjoint(one.table.lower() for one in call.find_all(exp.Column)):
+                        yield call
 
 
 def aggregates_in(node: Any) -> Iterator[Any]:

@@ -55,16 +55,16 @@ _SELECT_CLAUSES = frozenset(
     {
         *("with_", "expressions", "hint", "distinct", "from_", "joins", "laterals", "where"),
         *("group", "having", "windows", "qualify", "order", "limit", "offset"),
-        *("sort", "distribute", "cluster"),
     }
 )
-_ORDERED_CLAUSES = _SELECT_CLAUSES - {"sort", "distribute", "cluster"}
 _SET_CLAUSES = frozenset({"with_", "this", "expression", "distinct", "order", "limit", "offset"})
 _PARENTHESES = frozenset({"this", "alias", "joins", "pivots", "with_", "order", "limit", "offset"})
+_OF_PLACES = frozenset({"sort", "distribute", "cluster"})
+"""Without LIMIT they say nothing about the rows of a view."""
 _INSTEAD = {
     **{
         name: (f"{name.upper()} BY before LIMIT", "write ORDER BY, which is an order of all rows")
-        for name in ("sort", "distribute", "cluster")
+        for name in sorted(_OF_PLACES)
     },
     "sample": ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`"),
     "version": ("time travel", "name the table only"),
@@ -84,8 +84,7 @@ class _Queries:
                 inner = self.query(query.this, self._with(query, environment))
                 return self._ordered(query, inner)
             case exp.Select():
-                limits = query.args.get("limit") or query.args.get("offset")
-                self.only(query, _ORDERED_CLAUSES if limits else _SELECT_CLAUSES)
+                self.only(query, _SELECT_CLAUSES)
                 return self._select(query, self._with(query, environment))
             case exp.SetOperation():
                 self.only(query, _SET_CLAUSES)
@@ -106,6 +105,8 @@ class _Queries:
 
     def only(self, node: Any, allowed: frozenset[str]) -> None:
         """Refuse a clause that is not among those allowed."""
+        if not any(node.args.get(clause) for clause in ("limit", "offset")):
+            allowed |= _OF_PLACES
         for name, value in node.args.items():
             if name in allowed or not value:
                 continue

@@ -24,6 +24,7 @@ from lockstep.sql.queries.functions import aggregates_in, contains_aggregate, is
 from lockstep.sql.queries.grouping import Grouping
 from lockstep.sql.queries.lowering import ExpressionLowering, with_fields
 from lockstep.sql.queries.scope import Lowered, Scope
+from lockstep.sql.queries.select_list import own_name
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import copy_with_words
 
@@ -73,11 +74,13 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
         grouping.add_key(one.column)
     written = [one.written for one in fields]
     outputs = [grouping.output(None, one.column) for one in fields]
-    compared = list(map(lowering.lower, columns))
     for value, name in map(_named, field.expressions):
         members = _members(value)
-        if len(members) > 1 and len(columns) == 1:
-            compared = _fields(compared[0], scope) if len(compared) == 1 else compared
+        compared = list(map(lowering.lower, columns))
+        is_struct = len(members) > 1 and len(columns) == 1
+        struct = compared[0]
+        if is_struct:
+            compared = _fields(struct, scope)
         if len(members) != len(compared):
             raise ProjectError(
                 "PIVOT has a value of another width than its columns",
@@ -89,6 +92,8 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
             Expression(f"{left.text} <=> {right.text}", left.references)
             for left, right in zip(compared, map(lowering.lower, members), strict=True)
         ]
+        if is_struct:
+            tests.append(Expression(f"{struct.text} IS NOT NULL", struct.references))
         condition = copy_with_words(exp.Boolean(this=True), value)
         conditions[id(condition)] = all_of(tests)
         there = copy_with_words(exp.Anonymous(this="count", expressions=[exp.Star()]), value)
@@ -97,10 +102,19 @@ def _pivot(source: SourceText, scope: Scope, pivot: Any) -> Lowered:
             found = grouping.output(_where(call, condition), "")
             text = f"CASE WHEN {counted.text} > 0 THEN {found.text} END"
             outputs.append(Expression(text, (*counted.references, *found.references)))
-            own = alias or source.words_of(call)
-            parts = [name or source.words_of(value).strip("'")]
-            written.append("_".join([*parts, own] if len(calls) > 1 else parts))
+            parts = [name or _name_of(source, value)]
+            parts += [alias or own_name(call)] if len(calls) > 1 else []
+            written.append("_".join(parts) if all(parts) else "")
     return _shown(grouping.build(), written, outputs)
+
+
+def _name_of(source: SourceText, value: Any) -> str:
+    """The name that Spark gives to a column of a value; '' where it has to be given one."""
+    members = _members(value)
+    if len(members) == 1:
+        return source.words_of(value).strip("'")
+    plain = all(isinstance(one, exp.Literal) for one in members)
+    return f"{{{', '.join(one.name for one in members)}}}" if plain else ""
 
 
 def _fields(column: Expression, scope: Scope) -> list[Expression]:

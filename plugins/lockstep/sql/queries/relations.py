@@ -44,7 +44,12 @@ from lockstep.sql.queries.subqueries import (
 )
 from lockstep.sql.queries.using import column_pairs, join_on, join_using, merged_columns
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import copy_with_words, function_name, identifier_parts
+from lockstep.sql.reading.trees import (
+    children,
+    copy_with_words,
+    function_name,
+    identifier_parts,
+)
 
 __all__ = ["ONE_ROW", "Relations", "rename_columns"]
 
@@ -436,10 +441,14 @@ def _is_joined(node: Any) -> bool:
 
 
 def _reads_around(node: Any, seen: Scope, environment: Environment) -> bool:
-    """Whether a part of FROM names columns of the query around, which none of the relations seen has."""
+    """Whether a part of FROM names columns of the query around, which none of the relations seen has.
+    Subqueries in it have relations of their own, and are not asked."""
     outer = environment.outer
-    named = ([part.name for part in identifier_parts(one)] for one in node.find_all(exp.Column))
-    return outer is not None and any(seen.is_around(parts, outer) for parts in named)
+    if outer is None or isinstance(node, exp.Query):
+        return False
+    if isinstance(node, exp.Column):
+        return seen.is_around([part.name for part in identifier_parts(node)], outer)
+    return any(_reads_around(part, seen, environment) for part in children(node))
 
 
 def _as_query(lateral: Any) -> Any:

@@ -111,7 +111,8 @@ class SelectLowering:
         order = stage.order(self._sorted, outputs)
         wanted = {name: grouping.seen_from(query) for name, query in later.items()}
         node = grouping.build()
-        if having is not None and grouping.has_no_keys and self.scope.outer is not None:
+        is_asked = having is not None or bool(wanted)
+        if is_asked and grouping.has_no_keys and self.scope.outer is not None:
             node = self._complete(grouping, node, self.scope.outer)
         if wanted:
             node = self._subqueries.columns(grouping.scope_above(node), wanted).node

@@ -148,6 +148,13 @@ def generated_names(
     row = element_of(shape)
     if function_name(node).startswith("inline") and isinstance(row, StructShape):
         own = row.names
+    if names and shape is not None and own and len(names) != len(own):
+        raise ProjectError(
+            f"{function_name(node)} makes another number of columns than it has names for",
+            position=source.position_of(node),
+            expected=f"{len(own)} names ({', '.join(own)})",
+            found=f"{len(names)} ({', '.join(names)})",
+        )
     if not names and not own:
         raise ProjectError(
             f"the columns of {function_name(node)} have no names",

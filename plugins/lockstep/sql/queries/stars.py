@@ -41,13 +41,13 @@ def starred(source: SourceText, scope: Scope, node: Any) -> Iterator[Starred]:
             raise refuse(source, node, f"* {part.upper()}", "name the columns")
     every = list(_every(source, scope, node))
     others = {one.alias.lower(): one.this for one in star.args.get("assigned") or []}
-    left_out = [_path(one, every) for one in star.args.get("except_") or []]
+    left_out = [_left_out(source, scope, one, every) for one in star.args.get("except_") or []]
     known = {name.lower() for name, _, _ in every}
-    unknown = {path[0] for path in left_out} | others.keys()
-    if unknown - known:
-        raise _not_there(source, node, min(unknown - known), [name for name, _, _ in every])
-    for name, column, shape in every:
-        rests = [path[1:] for path in left_out if path[0] == name.lower()]
+    if others.keys() - known:
+        unknown = min(others.keys() - known)
+        raise _not_there(source, node, unknown, [name for name, _, _ in every])
+    for place, (name, column, shape) in enumerate(every):
+        rests = [rest for places, rest in left_out if place in places]
         if name.lower() in others:
             yield name, without_parentheses(others[name.lower()])
         elif not rests:
@@ -69,7 +69,14 @@ def _every(
         return
     try:
         column, taken = scope.resolve(names)
-    except (NoSuchColumnError, AmbiguousError):
+    except AmbiguousError as error:
+        raise ProjectError(
+            f"the column {error.name!r} is ambiguous",
+            position=source.position_of(node),
+            expected=f"one of {', '.join(error.candidates)}",
+            found=f"{'.'.join(names)}.*",
+        ) from None
+    except NoSuchColumnError:
         known = [one.alias for one in scope.relations if one.alias]
         raise ProjectError(
             f"there is no relation {names[-1]!r} in FROM",
@@ -82,7 +89,7 @@ def _every(
         shape = field_of(shape, name)
     if not isinstance(shape, StructShape):
         raise ProjectError(
-            f"the fields of {'.'.join(names)} are not known",
+            f"{'.'.join(names)} is no struct whose fields are known",
             position=source.position_of(node),
             expected="a struct whose type a source declares, or that struct() makes",
             found=f"{'.'.join(names)}.*",
@@ -96,13 +103,26 @@ def _names(node: Any) -> list[str]:
     return [part.name for part in identifier_parts(node)]
 
 
-def _path(node: Any, every: Sequence[tuple[str, Any, Any]]) -> list[str]:
-    """A name behind EXCEPT, in lower case: a column, and fields below it."""
-    names = [name.lower() for name in _names(node) or [node.name]]
-    known = {name.lower() for name, _, _ in every}
-    while len(names) > 1 and names[0] not in known:
-        del names[0]  # the relation's own name
-    return names
+def _left_out(
+    source: SourceText, scope: Scope, node: Any, every: Sequence[tuple[str, tuple[str, ...], Any]]
+) -> tuple[set[int], list[str]]:
+    """What a name behind EXCEPT means: places of columns, and the path of a field below them."""
+    names = _names(node) or [node.name]
+    paths = [column for _, column, _ in every]
+    rest = names[1:]
+    places = {at for at, (name, _, _) in enumerate(every) if name.lower() == names[0].lower()}
+    if rest and all(len(path) == 1 for path in paths):
+        # a relation's own name comes before a column of that name
+        try:
+            column, taken = scope.resolve(names)
+        except (NoSuchColumnError, AmbiguousError):
+            places = set()
+        else:
+            rest = names[taken:]
+            places = {at for at, path in enumerate(paths) if path == (column,)}
+    if not places:
+        raise _not_there(source, node, ".".join(names), [name for name, _, _ in every])
+    return places, [name.lower() for name in rest]
 
 
 def _rest(

@@ -126,7 +126,7 @@ class PipeParser(SparkParser):  # type: ignore[misc]
             self.raise_error("keys of AGGREGATE are expressions, and not ALL")
         for key, one in zip(keys, by, strict=True):
             # with a name of its own it is the number itself
-            if isinstance(one, exp.Literal) and not one.is_string:
+            if isinstance(one, exp.Literal) and one.name.isdigit() and not one.is_string:
                 one.meta[PLACE] = key is one
         query = query.select(*keys, *values, append=False)
         if keys:
