@@ -112,20 +112,20 @@ def _sources() -> str:
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that is equal to another where Spark would say so, floats to 12 digits."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else round(value, 9) + 0.0
     if isinstance(value, list):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     if isinstance(value, Mapping):
-        return tuple(sorted((k, _plain(v)) for k, v in value.items()))
+        return tuple(sorted((k, plain(v)) for k, v in value.items()))
     return value
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
     columns = [column.to_pylist() for column in table.columns]
-    return [tuple(map(_plain, row)) for row in zip(*columns, strict=True)]
+    return [tuple(map(plain, row)) for row in zip(*columns, strict=True)]
 
 
 def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: bool) -> None:
@@ -148,7 +148,7 @@ def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: b
             for table, of in changes.items()
         }
         for view, delta in runner.run(deltas, (first, last), 100, False).items():
-            found[view] += [(tuple(map(_plain, r)), w, s) for r, w, s in changes_of(delta)]
+            found[view] += [(tuple(map(plain, r)), w, s) for r, w, s in changes_of(delta)]
         for step in range(first, last + 1):
             _compare(spark, queries, names, changes, found, step)
 

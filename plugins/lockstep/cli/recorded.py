@@ -121,7 +121,8 @@ def receipt(
 def verify(pipeline: str) -> None:
     """Recompute every view from the sources' own rows with DuckDB, and compare.
 
-    A difference ends with exit code 2. A view of which rows have failed is not compared.
+    A difference ends with exit code 2. A view of which rows have failed, or that DuckDB does not know
+    how to compute, is not compared.
     """
     from lockstep.adapters.verify import verify as check
 
