@@ -198,3 +198,15 @@ def test_rows_of_followed_tables_need_no_trace() -> None:
     assert [None if trace is None else trace.key for trace in join.rows] == [("a",), None, None]
     assert len(found.traces) == 2  # of k, and the groups of m
     assert "as the tables have them" in explain(parsed, found)
+
+
+def test_the_same_relations_under_other_conditions_are_joins_with_keys() -> None:
+    condition = "t.a = u.a AND u.d = v.d AND t.b = {value}"
+    one = f"(SELECT count(*) AS {{name}} FROM t, u, v WHERE {condition}) {{name}}"
+    query = " CROSS JOIN ".join(one.format(name=f"n{value}", value=value) for value in (8, 19))
+    circuit = build_circuit(project(f"CREATE MATERIALIZED VIEW w AS SELECT n8, n19 FROM {query}"))
+    joins = [o.node for o in circuit.operators if isinstance(o.node, MultiwayJoin)]
+    assert sorted(len(join.equalities) for join in joins) == [0, 2, 2]
+    # the one without a key is that of two rows
+    product = next(join for join in joins if not join.equalities)
+    assert product.columns == ("n8", "n19")

@@ -16,6 +16,7 @@ from lockstep.sql.plans.nodes import (
     Aggregate,
     Filter,
     Join,
+    JoinKind,
     MultiwayJoin,
     Node,
     Project,
@@ -60,6 +61,17 @@ def has_state(node: Node) -> bool:
     return any(map(has_state, node.inputs))
 
 
+def _is_product(node: Node) -> bool:
+    """A join that has no condition yet: its readers are filters that differ, and each is to move into it
+    by itself. As one relation for them all it would be every row beside every other."""
+    return (
+        isinstance(node, Join)
+        and node.kind is JoinKind.INNER
+        and not node.left_keys
+        and node.condition is None
+    )
+
+
 def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:
     """The plan with leaves for what is shared, and what each leaf stands for, inputs first."""
     readers: dict[Node, int] = {}
@@ -77,7 +89,7 @@ def cut_shared(node: Node) -> tuple[Node, dict[str, Node]]:
     def visit(one: Node) -> Node:
         if one not in cut:
             result = with_inputs(one, tuple(map(visit, one.inputs)))
-            if readers[one] > 1 and has_state(one):
+            if readers[one] > 1 and has_state(one) and not _is_product(one):
                 name = f"shared {len(shared)}"
                 shared[name] = result
                 result = Scan(name, result.columns)
