@@ -210,3 +210,29 @@ def test_the_same_relations_under_other_conditions_are_joins_with_keys() -> None
     # the one without a key is that of two rows
     product = next(join for join in joins if not join.equalities)
     assert product.columns == ("n8", "n19")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) AS n FROM t, u WHERE t.b <> u.d AND t.a = u.a",
+        "SELECT count(*) AS n FROM t JOIN u ON t.b <> u.d WHERE t.a = u.a",
+        "SELECT count(*) AS n FROM t, u WHERE t.b < u.d AND upper(t.c) <> u.e AND t.a = u.a",
+    ],
+)
+def test_an_equality_behind_another_condition_is_a_key(query: str) -> None:
+    circuit = build_circuit(project(f"CREATE MATERIALIZED VIEW w AS {query}"))
+    [join] = [o.node for o in circuit.operators if isinstance(o.node, MultiwayJoin)]
+    assert [(one.left, one.right) for one in join.equalities] == [("a", "a_1")]
+    assert all("<" in condition.text for condition in join.conditions)
+
+
+def test_a_condition_on_one_side_behind_another_moves_below_the_join() -> None:
+    query = (
+        "SELECT count(*) AS n FROM t, u WHERE t.b <> u.d AND t.a = u.a AND u.e = 'x' AND t.c > 'y'"
+    )
+    circuit = build_circuit(project(f"CREATE MATERIALIZED VIEW w AS {query}"))
+    filters = [o.node.predicate.text for o in circuit.operators if isinstance(o.node, Filter)]
+    [join] = [o.node for o in circuit.operators if isinstance(o.node, MultiwayJoin)]
+    assert sorted(filters) == ["`c` > 'y'", "`e` = 'x'"]
+    assert [condition.text for condition in join.conditions] == ["`b` <> `d`"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import reduce, wraps
 
 from lockstep.sql.plans.columns import only
 from lockstep.sql.plans.expressions import (
@@ -73,6 +73,29 @@ def tidy(node: Node) -> Node:
 
 def _rewritten(node: Node) -> Node:
     return _to_end(FINAL, _to_end((*PASSES, prune), node))
+
+
+def past_filters(rule: Rewrite) -> Rewrite:
+    """The rule also for a filter over others, with which it could do nothing: they stay above what it
+    makes of the filter by itself."""
+
+    @wraps(rule)
+    def applied(node: Node) -> Node:
+        if not (isinstance(node, Filter) and isinstance(node.input, Filter)):
+            return rule(node)
+        below, others = node.input, list[Expression]()
+        while isinstance(below, Filter):
+            others.append(below.predicate)
+            below = below.input
+        alone = Filter(below, node.predicate)
+        found: Node = rule(alone)
+        if found == alone:
+            return node
+        for predicate in reversed(others):
+            found = Filter(found, predicate)
+        return found
+
+    return applied
 
 
 def _to_end(rules: Sequence[Rewrite], node: Node) -> Node:
@@ -261,14 +284,19 @@ PASSES: tuple[Rewrite, ...] = (
     split_filters,
     factor_filters,
     drop_true_filters,
-    filter_below_project,
-    filter_below_union,
-    filter_below_time_window,
-    filter_below_generate,
-    filter_below_weigh,
-    filter_below_window,
-    filter_below_aggregate,
-    *JOIN_PASSES,
+    *map(
+        past_filters,
+        (
+            filter_below_project,
+            filter_below_union,
+            filter_below_time_window,
+            filter_below_generate,
+            filter_below_weigh,
+            filter_below_window,
+            filter_below_aggregate,
+            *JOIN_PASSES,
+        ),
+    ),
     flatten_unions,
     merge_projections,
     drop_identity_projections,
