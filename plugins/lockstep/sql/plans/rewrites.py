@@ -83,12 +83,13 @@ def past_filters(rule: Rewrite) -> Rewrite:
     def applied(node: Node) -> Node:
         if not (isinstance(node, Filter) and isinstance(node.input, Filter)):
             return rule(node)
-        below, others = node.input, list[Expression]()
+        below: Node = node.input
+        others = list[Expression]()
         while isinstance(below, Filter):
             others.append(below.predicate)
             below = below.input
         alone = Filter(below, node.predicate)
-        found: Node = rule(alone)
+        found = rule(alone)
         if found == alone:
             return node
         for predicate in reversed(others):
