@@ -115,7 +115,7 @@ def _of_column(node: Node | None, column: str | None) -> Shape | None:
             return _of_column(node.branches[0], column)
         case _:
             below = (one for one in node.inputs if column in one.columns)
-            return _of_column(next(below), column)
+            return _of_column(next(below, None), column)
 
 
 def _of_generated(node: Generate, place: int) -> Shape | None:

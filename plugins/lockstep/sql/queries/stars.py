@@ -42,30 +42,33 @@ def starred(source: SourceText, scope: Scope, node: Any) -> Iterator[Starred]:
     every = list(_every(source, scope, node))
     others = {one.alias.lower(): one.this for one in star.args.get("assigned") or []}
     left_out = [_left_out(source, scope, one, every) for one in star.args.get("except_") or []]
-    known = {name.lower() for name, _, _ in every}
+    known = {name.lower() for name, _ in every}
     if others.keys() - known:
         unknown = min(others.keys() - known)
-        raise _not_there(source, node, unknown, [name for name, _, _ in every])
-    for place, (name, column, shape) in enumerate(every):
+        raise _not_there(source, node, unknown, [name for name, _ in every])
+    for place, (name, column) in enumerate(every):
         rests = [rest for places, rest in left_out if place in places]
         if name.lower() in others:
             yield name, without_parentheses(others[name.lower()])
         elif not rests:
             yield name, column[0] if len(column) == 1 else _column(node, column)
         elif all(rests):
-            yield name, _rest(source, node, column, shape, rests)
+            yield name, _rest(source, node, column, _shape(scope, column), rests)
 
 
-def _every(
-    source: SourceText, scope: Scope, node: Any
-) -> Iterator[tuple[str, tuple[str, ...], Shape | None]]:
-    """Each column of `*` by name, with its path (a plan column and fields below it) and its shape."""
+def _shape(scope: Scope, path: Sequence[str]) -> Shape | None:
+    shape = shape_of(Expression.column(path[0]), scope.node)
+    for name in path[1:]:
+        shape = field_of(shape, name)
+    return shape
+
+
+def _every(source: SourceText, scope: Scope, node: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each column of `*` by name, with its path: a plan column, and fields below it."""
     names = _names(node)[:-1] if isinstance(node, exp.Column) else []
     fields = scope.star(*(name.lower() for name in names))
     if fields is not None:
-        for field in fields:
-            shape = shape_of(Expression.column(field.column), scope.node)
-            yield field.written, (field.column,), shape
+        yield from ((field.written, (field.column,)) for field in fields)
         return
     try:
         column, taken = scope.resolve(names)
@@ -84,9 +87,8 @@ def _every(
             expected=f"one of {', '.join(closest(names[-1], known))}, or a column that is a struct",
             found=f"{'.'.join(names)}.*",
         ) from None
-    shape = shape_of(Expression.column(column), scope.node)
-    for name in names[taken:]:
-        shape = field_of(shape, name)
+    path = (column, *names[taken:])
+    shape = _shape(scope, path)
     if not isinstance(shape, StructShape):
         raise ProjectError(
             f"{'.'.join(names)} is no struct whose fields are known",
@@ -95,8 +97,7 @@ def _every(
             found=f"{'.'.join(names)}.*",
             next_step=f"name them: {'.'.join(names)}.a, {'.'.join(names)}.b",
         )
-    for name, inner in shape.fields:
-        yield name, (column, *names[taken:], name), inner
+    yield from ((name, (*path, name)) for name in shape.names)
 
 
 def _names(node: Any) -> list[str]:
@@ -104,13 +105,13 @@ def _names(node: Any) -> list[str]:
 
 
 def _left_out(
-    source: SourceText, scope: Scope, node: Any, every: Sequence[tuple[str, tuple[str, ...], Any]]
+    source: SourceText, scope: Scope, node: Any, every: Sequence[tuple[str, tuple[str, ...]]]
 ) -> tuple[set[int], list[str]]:
     """What a name behind EXCEPT means: places of columns, and the path of a field below them."""
     names = _names(node) or [node.name]
-    paths = [column for _, column, _ in every]
+    paths = [column for _, column in every]
     rest = names[1:]
-    places = {at for at, (name, _, _) in enumerate(every) if name.lower() == names[0].lower()}
+    places = {at for at, (name, _) in enumerate(every) if name.lower() == names[0].lower()}
     if rest and all(len(path) == 1 for path in paths):
         # a relation's own name comes before a column of that name
         try:
@@ -121,7 +122,7 @@ def _left_out(
             rest = names[taken:]
             places = {at for at, path in enumerate(paths) if path == (column,)}
     if not places:
-        raise _not_there(source, node, ".".join(names), [name for name, _, _ in every])
+        raise _not_there(source, node, ".".join(names), [name for name, _ in every])
     return places, [name.lower() for name in rest]
 
 
