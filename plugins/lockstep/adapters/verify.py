@@ -29,6 +29,7 @@ from lockstep.adapters.verify_functions import make_functions
 from lockstep.adapters.verify_late import OnTime, refuse_watermark
 from lockstep.adapters.verify_records import read_ranges
 from lockstep.adapters.verify_tables import in_utc, load_table
+from lockstep.adapters.verify_views import make_views
 from lockstep.control.history import all_divisions, as_recorded
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, OffsetRange, PipelineState, TopicSlice
@@ -37,7 +38,7 @@ from lockstep.errors import StateDiverged, Unreachable, WrongUse
 from lockstep.ids import FAILED_ROWS_TABLE
 from lockstep.lake.opening import OpenCatalog
 from lockstep.sql.circuit import Project, SourceTable, View
-from lockstep.sql.duckdb_text import DuckDbView, duckdb_statements
+from lockstep.sql.duckdb_text import duckdb_statements
 from lockstep.sql.project import parse_project
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.watermarks import watermark_of
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["ViewCheck", "verify"]
 
 BATCH_ROWS = 50_000
-_NOT_READ = (
-    *(duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException),
-    duckdb.NotImplementedException,
-)
-"""What DuckDB says of a query that it does not know, and not of its rows."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
             bad_records = {source: one.bad_records for source, one in loaded.items()}
             watermarks = {source: one.watermark for source, one in loaded.items()}
             statements = duckdb_statements(project, divisions[-1].time, watermarks)
-            unread = _make_views(connection, statements)
+            unread = make_views(connection, statements)
             for one in together:
                 left_out, reason = failed(one), unread.get(one.view.name, "")
                 if left_out or reason:
@@ -131,24 +127,6 @@ def verify(name: str, settings: Settings, progress: Progress) -> tuple[ViewCheck
                 checks[check.view] = check
                 progress(_sentence(check))
     return tuple(checks[view.name] for view in project.views if _is_shown(view))
-
-
-def _make_views(
-    connection: duckdb.DuckDBPyConnection, views: Iterable[DuckDbView]
-) -> Mapping[str, str]:
-    """Make the views; of those that DuckDB can't compute, by name, why."""
-    unread: dict[str, str] = {}
-    for view in views:
-        if view.reason:
-            unread[view.name] = view.reason
-            continue
-        try:
-            connection.execute(view.statement)
-        except _NOT_READ as error:
-            below = (name for name in unread if f'"{name}"'.lower() in view.sql.lower())
-            read = next(below, None)
-            unread[view.name] = f"it reads {read}" if read else str(error).partition("\n")[0]
-    return unread
 
 
 def _is_shown(view: View) -> bool:
