@@ -123,7 +123,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+def plain_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     columns = [column.to_pylist() for column in table.columns]
     return [tuple(map(plain, row)) for row in zip(*columns, strict=True)]
 
@@ -175,7 +175,7 @@ def _compare(
     for view, name in names.items():
         query = JUDGED_BY.get(name, queries[name])
         query = query.replace("now()", f"TIMESTAMP '{time_of(step):%Y-%m-%d %H:%M:%S}'")
-        expected = Counter(_rows(spark.sql(query).toArrow()))
+        expected = Counter(plain_rows(spark.sql(query).toArrow()))
         total: Counter[tuple[Any, ...]] = Counter()
         for row, weight, at in found[view]:
             if at <= step:

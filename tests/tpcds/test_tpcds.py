@@ -22,7 +22,7 @@ import pytest
 from intervals import Runner, as_frame, changes_of
 from pyspark.sql import SparkSession
 from sql_builders import files
-from test_queries import plain
+from test_queries import plain, plain_rows
 from tpcds import TABLES, queries
 
 from lockstep.errors import ProjectError
@@ -106,8 +106,7 @@ def spark_rows(spark: SparkSession, query: str, step: int) -> Counter[Any]:
     for table in tables_of(query):
         there = rows_of(table).filter(pa.array(change(table)[step]))
         as_frame(spark, there).createOrReplaceTempView(table)
-    columns = [column.to_pylist() for column in spark.sql(query).toArrow().columns]
-    return Counter(tuple(map(plain, row)) for row in zip(*columns, strict=True))
+    return Counter(plain_rows(spark.sql(query).toArrow()))
 
 
 def differences(spark: SparkSession, query: str, is_here: bool) -> Mapping[int, Any]:

@@ -11,7 +11,7 @@ from lockstep.errors import NotSupported
 from lockstep.sql.plans.nodes import AggregateFunction
 from lockstep.sql.reading.clocks import bounds_of, clock_text, clocks_in, has_months
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import children, function_name, without_parentheses
+from lockstep.sql.reading.trees import children, function_name, outermost, without_parentheses
 
 __all__ = [
     "AGGREGATES",
@@ -180,7 +180,8 @@ def aggregates_around(query: Any) -> Iterator[Any]:
             joins = query.args.get("joins") or []
             first = [query.args["from_"].this] if query.args.get("from_") else []
             own = {one.alias_or_name.lower() for one in (*first, *(join.this for join in joins))}
-            for clause in (query.args.get("where"), *(join.args.get("on") for join in joins)):
+            clauses = (query.args.get("where"), *(join.args.get("on") for join in joins))
+            for clause in filter(None, clauses):
                 for call in aggregates_in(clause):
                     if own.isdisjoint(one.table.lower() for one in call.find_all(exp.Column)):
                         yield call
@@ -188,13 +189,7 @@ def aggregates_around(query: Any) -> Iterator[Any]:
 
 def aggregates_in(node: Any) -> Iterator[Any]:
     """The aggregates of an expression, not those of its subqueries."""
-    if isinstance(node, exp.Query) or not isinstance(node, exp.Expr):
-        return
-    if is_aggregate(node):
-        yield node
-        return
-    for child in children(node):
-        yield from aggregates_in(child)
+    return outermost(node, is_aggregate)
 
 
 _ADMITTED = "lockstep_clock"

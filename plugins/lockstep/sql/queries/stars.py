@@ -70,32 +70,35 @@ def _every(source: SourceText, scope: Scope, node: Any) -> Iterator[tuple[str, t
     if fields is not None:
         yield from ((field.written, (field.column,)) for field in fields)
         return
+    written = ".".join(names)
+
+    def wrong(message: str, expected: str, next_step: str = "") -> ProjectError:
+        return ProjectError(
+            message,
+            position=source.position_of(node),
+            expected=expected,
+            found=f"{written}.*",
+            next_step=next_step,
+        )
+
     try:
         column, taken = scope.resolve(names)
     except AmbiguousError as error:
-        raise ProjectError(
-            f"the column {error.name!r} is ambiguous",
-            position=source.position_of(node),
-            expected=f"one of {', '.join(error.candidates)}",
-            found=f"{'.'.join(names)}.*",
-        ) from None
+        one_of = f"one of {', '.join(error.candidates)}"
+        raise wrong(f"the column {error.name!r} is ambiguous", one_of) from None
     except NoSuchColumnError:
-        known = [one.alias for one in scope.relations if one.alias]
-        raise ProjectError(
+        known = closest(names[-1], [one.alias for one in scope.relations if one.alias])
+        raise wrong(
             f"there is no relation {names[-1]!r} in FROM",
-            position=source.position_of(node),
-            expected=f"one of {', '.join(closest(names[-1], known))}, or a column that is a struct",
-            found=f"{'.'.join(names)}.*",
+            f"one of {', '.join(known)}, or a column that is a struct",
         ) from None
     path = (column, *names[taken:])
     shape = _shape(scope, path)
     if not isinstance(shape, StructShape):
-        raise ProjectError(
-            f"{'.'.join(names)} is no struct whose fields are known",
-            position=source.position_of(node),
-            expected="a struct whose type a source declares, or that struct() makes",
-            found=f"{'.'.join(names)}.*",
-            next_step=f"name them: {'.'.join(names)}.a, {'.'.join(names)}.b",
+        raise wrong(
+            f"{written} is no struct whose fields are known",
+            "a struct whose type a source declares, or that struct() makes",
+            f"name them: {written}.a, {written}.b",
         )
     yield from ((name, (*path, name)) for name in shape.names)
 

@@ -36,7 +36,7 @@ from lockstep.sql.queries.functions import admit_clocks
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.scope import Environment, Lowered, Outer, Scope
 from lockstep.sql.reading.syntax import SourceText
-from lockstep.sql.reading.trees import children, without_parentheses
+from lockstep.sql.reading.trees import outermost, without_parentheses
 
 __all__ = ["Related", "Subqueries", "beside", "completed", "is_subquery", "pairs", "subqueries_of"]
 
@@ -55,11 +55,7 @@ def is_subquery(node: Any) -> bool:
 
 def subqueries_of(node: Any) -> Iterator[Any]:
     """The subqueries of an expression, not those inside them."""
-    if is_subquery(node):
-        yield node
-        return
-    for child in children(node):
-        yield from subqueries_of(child)
+    return outermost(node, is_subquery)
 
 
 def _conjuncts(node: Any) -> Iterator[Any]:

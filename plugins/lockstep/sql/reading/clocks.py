@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from lockstep.sql.reading.comparisons import MIRRORED, SIGNS
-from lockstep.sql.reading.trees import children, function_name, without_parentheses
+from lockstep.sql.reading.trees import function_name, outermost, without_parentheses
 
 __all__ = ["Bounded", "bounds_of", "clock_text", "clocks_in", "has_months", "is_bound"]
 
@@ -47,13 +47,7 @@ def clock_text(node: Any) -> str:
 
 def clocks_in(node: Any) -> Iterator[Any]:
     """The functions of the clock in an expression, not those of its subqueries."""
-    if isinstance(node, exp.Query):
-        return
-    if clock_text(node):
-        yield node
-        return
-    for child in children(node):
-        yield from clocks_in(child)
+    return outermost(node, clock_text)
 
 
 def is_bound(node: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
@@ -14,6 +15,7 @@ __all__ = [
     "copy_with_words",
     "function_name",
     "identifier_parts",
+    "outermost",
     "span_of",
     "without_parentheses",
 ]
@@ -30,6 +32,17 @@ PLACE = "lockstep_place"
 def children(node: Any) -> list[Any]:
     """The direct sub-nodes of a syntax node."""
     return list(node.iter_expressions())
+
+
+def outermost(node: Any, is_wanted: Callable[[Any], object]) -> Iterator[Any]:
+    """The parts of an expression that are wanted; none inside of another one, or of a subquery."""
+    if is_wanted(node):
+        yield node
+        return
+    if isinstance(node, exp.Query):
+        return
+    for child in children(node):
+        yield from outermost(child, is_wanted)
 
 
 def span_of(node: Any) -> tuple[int, int] | None:
