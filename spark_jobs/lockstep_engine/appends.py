@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +52,17 @@ class Tables(State, Protocol):
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
     ) -> None:
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
+        ...
+
+    def append_opening(
+        self,
+        table: str,
+        branch: str,
+        opened_at: int,
+        rows: pa.Table | Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+    ) -> None:
+        """The same on a branch that is made at the snapshot `opened_at` with it, in one commit."""
         ...
 
     def has_nested(self, table: str) -> bool:
@@ -131,6 +142,14 @@ class Appends:
         """The tables to which something goes."""
         return sorted((*self.frames, *self.rows, *self.whole))
 
+    def rows_of(self, table: str) -> pa.Table | Sequence[Mapping[str, object]] | None:
+        """What is appended to a table that is touched; None where Spark is to write it."""
+        if table in self.rows:
+            return self.rows[table]
+        if table in self.whole or self.fetches is None:
+            return None
+        return self.fetches.rows(table, self.frames[table])
+
 
 class Written(NamedTuple):
     """Of each table that was touched or made the head of the attempt's branch, and the writes."""
@@ -162,18 +181,22 @@ def write_appends(
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)
         with watch.part(f"append {table}"):
-            if table in appends.rows:
-                # Rows that are known here: a Spark job would take several times as long.
-                state.append_rows(table, job.branch, appends.rows[table], summary)
-            elif table in appends.whole:
+            # Rows that are known here: a Spark job would take several times as long.
+            rows = appends.rows_of(table)
+            if rows is not None and table in bases:
+                state.append_opening(table, job.branch, bases[table], rows, summary)
+                return
+            if table in bases:
+                state.open_branch(table, job.branch, bases[table])
+            if table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
+            elif rows is None:
+                frame = as_frame(spark, appends.frames[table])
+                append(job.catalog, table, job.branch, frame, summary)
+            elif isinstance(rows, pa.Table):
+                state.append_arrow(table, job.branch, rows, summary)
             else:
-                frame, fetches = appends.frames[table], appends.fetches
-                rows = None if fetches is None else fetches.rows(table, frame)
-                if rows is None:
-                    append(job.catalog, table, job.branch, as_frame(spark, frame), summary)
-                else:
-                    state.append_arrow(table, job.branch, rows, summary)
+                state.append_rows(table, job.branch, rows, summary)
 
     def written(table: str) -> TableWrite:
         head = state.head(table, job.branch)
@@ -183,7 +206,8 @@ def write_appends(
     with watch.part("create tables"):
         in_parallel(make, new)
     with watch.part("branches"):
-        heads = _open_branches(state, job, {*appends.touched, *new}, bases)
+        # Those of other tables are opened when they are written to, with what is written if it is here.
+        heads = _open_branches(state, job, new)
     with watch.part("append"):
         in_parallel(write, appends.touched)
     with watch.part("heads"):
@@ -192,12 +216,10 @@ def write_appends(
     return Written(heads, writes)
 
 
-def _open_branches(
-    state: State, job: IntervalJob, tables: Iterable[str], bases: Mapping[str, int]
-) -> dict[str, int]:
-    wanted = sorted(tables)
-    opened = in_parallel(lambda t: state.open_branch(t, job.branch, bases.get(t)), wanted)
-    return dict(zip(wanted, opened, strict=True))
+def _open_branches(state: State, job: IntervalJob, new: Sequence[str]) -> dict[str, int]:
+    """The attempt's branches of new tables, at their roots."""
+    opened = in_parallel(lambda table: state.open_branch(table, job.branch, None), new)
+    return dict(zip(new, opened, strict=True))
 
 
 def _summary(job: IntervalJob, table: str, *, whole: bool) -> Mapping[str, str]:

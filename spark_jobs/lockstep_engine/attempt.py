@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lockstep.control.job import IntervalJob
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
-from lockstep.lake.lookups import Numbers, look_up
+from lockstep.lake.lookups import look_up
 from lockstep.lake.opening import OpenCatalog
+from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import Circuit, Project, SourceTable
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel

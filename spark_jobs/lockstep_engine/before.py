@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from lockstep.lake.lookups import Numbers
+from lockstep.lake.wanted_rows import Numbers
 from lockstep_engine.local.rows import Rows
 
 __all__ = ["Before"]

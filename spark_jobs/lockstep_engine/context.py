@@ -11,6 +11,7 @@ from lockstep.control.job import Placement
 from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
 from lockstep.sql.circuit import SMALL_RECORDS, Operator
 from lockstep.sql.plans.nodes import Node
+from lockstep_engine.told import set_all
 
 __all__ = [
     "DEFAULT_PLACEMENT",
@@ -132,6 +133,11 @@ def configure_session(context: Context) -> None:
     groups takes them in another. What is kept is read a few times and dropped: to compress it takes
     as long as to decode the JSON that it came from.
     """
-    context.spark.conf.set("spark.sql.shuffle.partitions", str(context.partitions))
-    context.spark.conf.set("spark.sql.execution.replaceHashWithSortAgg", "true")
-    context.spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    set_all(
+        context.spark,
+        {
+            "spark.sql.shuffle.partitions": str(context.partitions),
+            "spark.sql.execution.replaceHashWithSortAgg": "true",
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        },
+    )

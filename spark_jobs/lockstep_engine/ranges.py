@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep.lake.lookups import Numbers
+from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.plans.multiway import equal_columns
 from lockstep.sql.plans.nodes import (
     Aggregate,

@@ -20,6 +20,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import EngineFailed, Refused, StateDiverged
 from lockstep_engine.deltas import quoted
 from lockstep_engine.failures import first_line
+from lockstep_engine.told import set_all
 
 __all__ = [
     "INDEX_PROPERTIES",
@@ -95,9 +96,7 @@ def configure_catalog(spark: SparkSession, catalog: CatalogSettings) -> None:
     wanted = {prefix: "org.apache.iceberg.spark.SparkCatalog"}
     wanted.update({f"{prefix}.{key}": value for key, value in catalog.spark.items()})
     current = spark.conf.getAll
-    for key, value in wanted.items():
-        if current.get(key) != value:
-            spark.conf.set(key, value)
+    set_all(spark, {key: value for key, value in wanted.items() if current.get(key) != value})
 
 
 def table_name(catalog: CatalogSettings, table: str, ref: str = "") -> str:

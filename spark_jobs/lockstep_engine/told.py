@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
 from contextlib import closing
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "is_of_connect",
     "is_well_formed",
     "no_rows",
+    "set_all",
     "types_of_columns",
 ]
 
@@ -34,6 +35,21 @@ def is_of_connect(one: DataFrame | SparkSession) -> bool:
     """Whether a session, or a frame of it, is a Connect client's; else this process is the driver."""
     # By name: a classic session does without the client's package, which asks for grpc.
     return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(one).__mro__)
+
+
+def set_all(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Settings of a session, in one request where it is a Connect client's: each takes milliseconds."""
+    if not is_of_connect(spark):
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+    elif settings:
+        from pyspark.sql.connect import proto
+
+        # What only a Connect client has.
+        connected: Any = spark
+        pairs = [proto.KeyValue(key=key, value=value) for key, value in settings.items()]
+        operation = proto.ConfigRequest.Operation(set=proto.ConfigRequest.Set(pairs=pairs))
+        connected.client.config(operation)
 
 
 def types_of_columns(spark: SparkSession, declared: str) -> StructType:

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
-from lockstep.lake.lookups import MOST_ROWS, Numbers
+from lockstep.lake.lookups import MOST_ROWS
+from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import Operator, TraceSpec, sources_below
 from lockstep.sql.plans.nodes import MultiwayJoin, Scan, Values
 from lockstep.threads import in_parallel

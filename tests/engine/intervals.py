@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegralType
 
 from lockstep.control.job import Placement
 from lockstep.errors import Position
-from lockstep.lake.lookups import Numbers
+from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.expansion import expand

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
 
+from lockstep.adapters import iceberg_tables
+from lockstep.adapters.iceberg_files import append_to
+from lockstep.errors import StateDiverged
 from lockstep_engine.appends import FEW_ROWS, fetching
 from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
 
@@ -113,3 +118,80 @@ def test_rows_may_be_fetched_before_they_are_asked_for(session: Any, lake: Lake)
             fetches.begin(table, session.range(3))
         found = {table: fetches.rows(table, session.range(5)) for table in ("t", "new")}
     assert {table: rows and rows.num_rows for table, rows in found.items()} == {"t": 3, "new": 5}
+
+
+def opening(lake: Lake, rows: Any, opened_at: int) -> None:
+    lake.state.append_opening("t", "attempt_a", opened_at, rows, SUMMARY)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_branch_is_made_with_what_is_written_to_it(
+    session: Any, lake: Lake, is_open: bool, count: int
+) -> None:
+    ensure_table(session, lake.settings, "t", session.range(1))
+    root = lake.state.open_branch("t", "other", None)
+    lake.state.append_rows("t", "other", [{"id": 7}], SUMMARY)
+    base = lake.state.head("t", "other")
+    if is_open:
+        lake.state.open_branch("t", "attempt_a", base)
+    before = len(lake.table("t").metadata.metadata_log)
+    opening(lake, [{"id": number} for number in range(count)], base)
+    table = lake.table("t")
+    assert len(table.metadata.metadata_log) == before + 1, "one commit"
+    assert lake.state.appended("t", "attempt_a", base) == ("one",)
+    assert lake.state.appended("t", "attempt_a", root) == ("one", "one")
+    head = lake.state.head("t", "attempt_a")
+    assert lake.rows("t", head) == Counter([(7,), *((one,) for one in range(count))])
+
+
+def test_a_branch_that_has_gone_on_is_not_written_to(session: Any, lake: Lake) -> None:
+    made(session, lake, "t", session.range(1))
+    root = lake.state.head("t", "attempt_a")
+    lake.state.append_rows("t", "attempt_a", [{"id": 7}], SUMMARY)
+    with pytest.raises(StateDiverged, match="attempt_a is there already"):
+        opening(lake, [{"id": 8}], root)
+    with pytest.raises(StateDiverged, match="no snapshot 12345"):
+        lake.state.append_opening("t", "attempt_b", 12345, [{"id": 8}], SUMMARY)
+
+
+def test_a_branch_stands_where_it_was_opened_whoever_was_first(
+    session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_table(session, lake.settings, "t", session.range(1))
+    root = lake.state.open_branch("t", "before", None)
+    times = 0
+
+    def late(loaded: Any, *more: Any) -> None:
+        nonlocal times
+        times += 1
+        if times < 3:
+            lake.state.append_rows("t", "before", [{"id": times}], SUMMARY)
+        append_to(loaded, *more)
+
+    monkeypatch.setattr(iceberg_tables, "append_to", late)
+    opening(lake, [{"id": 8}], root)
+    assert times == 3
+    assert lake.state.appended("t", "attempt_a", root) == ("one",)
+
+
+def test_a_branch_stands_where_it_was_opened_though_a_commit_was_refused(
+    session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_table(session, lake.settings, "t", session.range(1))
+    root = lake.state.open_branch("t", "before", None)
+    lake.state.append_rows("t", "before", [{"id": 7}], SUMMARY)
+    base = lake.state.head("t", "before")
+    commit, refused = Table._do_commit, list[bool]()
+
+    def refusing(table: Table, **named: Any) -> None:
+        refused.append(len(refused) < 2)
+        if refused[-1]:
+            raise CommitFailedException("somebody was first")
+        commit(table, **named)
+
+    monkeypatch.setattr(Table, "_do_commit", refusing)
+    opening(lake, [{"id": 8}], base)
+    assert refused == [True, True, False]
+    assert lake.state.appended("t", "attempt_a", root) == ("one", "one")
+    assert lake.rows("t", lake.state.head("t", "attempt_a")) == Counter([(7,), (8,)])

@@ -180,6 +180,36 @@ def test_much_is_not_kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> None
         found(table, ("Id",), {"Id": numbers(3)})
 
 
+def test_much_is_kept_that_is_looked_up_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is new beside it, which may be as much as is kept at once."""
+    monkeypatch.setattr(lookups, "MOST_KEPT", 65536 * 5)
+    keys = {"Id": numbers(*range(0, 1500, 50))}
+    for _ in range(2):
+        before = found(table, ("Id",), keys)
+    table.append(rows(1500, 100))
+    after = found(table, ("Id",), keys)
+    assert before is not None
+    assert after is not None
+    assert len(after) == len(before) + 1, "a null"
+    remove_data(table)
+    assert found(table, ("Id",), keys) == after
+
+
+def test_more_is_not_kept_however_often_it_is_looked_up(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookups, "MOST_KEPT", 0)
+    monkeypatch.setattr(lookups, "MOST_KEPT_AGAIN", 65536)
+    keys = {"Id": numbers(*range(0, 1500, 50))}
+    for _ in range(4):
+        assert found(table, ("Id",), keys) is not None
+    remove_data(table)
+    with pytest.raises(FileNotFoundError):
+        found(table, ("Id",), keys)
+
+
 @pytest.fixture
 def swapped(table: Table, monkeypatch: pytest.MonkeyPatch) -> Table:
     """A table whose two numbers change names, by batches of ten rows."""

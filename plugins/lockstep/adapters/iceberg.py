@@ -46,7 +46,7 @@ from lockstep.errors import StateDiverged, Unreachable
 from lockstep.ids import MAIN, MARKED_TAG, ROOT_TAG, swap_branches
 from lockstep.lake.opening import OpenCatalog
 
-__all__ = ["IcebergState"]
+__all__ = ["IcebergState", "is_open"]
 
 COMMIT_TRIES = 12
 LONGEST_WAIT_SECONDS = 1.0
@@ -207,19 +207,10 @@ class IcebergState:
         def change(metadata: TableMetadata) -> _RefChange:
             nonlocal opened
             opened = root_of(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
-            snapshot_of(table, metadata, opened)
             tags = {ROOT_TAG: opened} if snapshot_id is None else {}
-            existing = metadata.refs.get(branch)
-            if existing is None:
-                return _RefChange({branch: opened}, _moved(metadata, tags))
-            if existing.snapshot_id == opened and _is_branch(existing):
+            if is_open(table, metadata, branch, opened):
                 return _RefChange({}, {})
-            raise StateDiverged(
-                f"table {table}: {existing.snapshot_ref_type} {branch} is there already",
-                expected=f"no such branch, or one at snapshot {opened}",
-                found=f"it stands at snapshot {existing.snapshot_id}",
-                next_step="run the interval again: each attempt has a branch of its own",
-            )
+            return _RefChange({branch: opened}, _moved(metadata, tags))
 
         self._change_refs(table, change)
         return opened
@@ -378,6 +369,21 @@ class IcebergState:
 
 
 # ── pure functions of the metadata ──────────────────────────────────────────────────────────────
+
+
+def is_open(table: str, metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:
+    """Whether a branch is there, as it was made at the snapshot. Raises StateDiverged where it has gone
+    on, or there is no such snapshot."""
+    snapshot_of(table, metadata, snapshot_id)
+    existing = metadata.refs.get(branch)
+    if existing is None or (existing.snapshot_id == snapshot_id and _is_branch(existing)):
+        return existing is not None
+    raise StateDiverged(
+        f"table {table}: {existing.snapshot_ref_type} {branch} is there already",
+        expected=f"no such branch, or one at snapshot {snapshot_id}",
+        found=f"it stands at snapshot {existing.snapshot_id}",
+        next_step="run the interval again: each attempt has a branch of its own",
+    )
 
 
 def _advance(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
@@ -11,7 +12,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lockstep.lake.remembering import unchanging
 
-__all__ = ["LeanTransaction", "ref_changes"]
+__all__ = ["LeanTransaction", "OpeningTransaction", "ref_changes"]
 
 # PyIceberg (0.12) says with each file that it does not know the property. What is written from here is
 # few rows, less than any row group.
@@ -40,6 +41,17 @@ class LeanTransaction(Transaction):
         if self._known is None or self._known[0] is not base or self._known[1] is not updates:
             self._known = (base, updates, super().table_metadata)
         return self._known[2]
+
+
+class OpeningTransaction(LeanTransaction):
+    """A transaction that makes a branch and writes to it.
+
+    Where somebody else was first, PyIceberg (0.12) makes the snapshot anew, but not what else there is
+    of refs: without its branch the snapshot would stand on nothing. So whoever asked begins anew.
+    """
+
+    def _rebuild_snapshot_updates(self) -> None:
+        raise CommitFailedException("somebody else has changed the table")
 
 
 def ref_changes(table: Table) -> ManageSnapshots:

@@ -15,10 +15,10 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
-from lockstep.adapters.iceberg_commits import LeanTransaction, ref_changes
+from lockstep.adapters.iceberg_commits import LeanTransaction, OpeningTransaction, ref_changes
 from lockstep.control.compaction import DataFileInfo
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
@@ -87,9 +87,19 @@ class IcebergFiles:
         )
 
 
-def append_to(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, str]) -> None:
-    """One snapshot on the branch with these rows, by column name, which carries the summary."""
-    with LeanTransaction(table) as transaction:
+def append_to(
+    table: Table,
+    branch: str,
+    rows: pa.Table,
+    summary: Mapping[str, str],
+    opened_at: int | None = None,
+) -> None:
+    """One snapshot on the branch with these rows, by column name, which carries the summary; where
+    `opened_at` is a snapshot, the branch is made there, in the same commit."""
+    kind = LeanTransaction if opened_at is None else OpeningTransaction
+    with kind(table) as transaction:
+        if opened_at is not None:
+            ManageSnapshots(transaction).create_branch(opened_at, branch).commit()
         if rows.num_rows:
             transaction.append(rows, dict(summary), branch)
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
-from lockstep.adapters.iceberg import IcebergState
+from lockstep.adapters.iceberg import IcebergState, is_open
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files
 from lockstep.adapters.iceberg_files import append_to, replace_on
 from lockstep.adapters.iceberg_netting import netted
@@ -28,6 +29,26 @@ class IcebergTables(IcebergState):
     ) -> None:
         """One snapshot on the branch with these rows, by column name, which carries the summary."""
         self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
+
+    def append_opening(
+        self,
+        table: str,
+        branch: str,
+        opened_at: int,
+        rows: pa.Table | Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+    ) -> None:
+        """The same on a branch that is made at the snapshot `opened_at` with it, in one commit. Raises
+        StateDiverged where the branch is there, and somewhere else."""
+
+        def write(loaded: Table) -> None:
+            found = rows
+            if not isinstance(found, pa.Table):
+                found = pa.Table.from_pylist(list(found), schema=loaded.schema().as_arrow())
+            is_there = is_open(table, loaded.metadata, branch, opened_at)
+            append_to(loaded, branch, found, summary, None if is_there else opened_at)
+
+        self._write(table, branch, write)
 
     def has_nested(self, table: str) -> bool:
         """Whether a column of the table holds others. Columns stay, so it is looked up once."""

@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 from cachetools import LRUCache, cached
 from pyiceberg.io import FileIO
 
+from lockstep.memory import memory_bytes
+
 __all__ = [
     "BATCH_ROWS",
     "KEPT_BYTES",
@@ -36,7 +38,8 @@ __all__ = [
 
 BATCH_ROWS = 1 << 16
 """So many rows are in memory at a time, of what is not kept."""
-KEPT_BYTES = 256 << 20
+_SHARE_OF_MEMORY = 24
+KEPT_BYTES = max(256 << 20, memory_bytes() // _SHARE_OF_MEMORY)
 """Of batches, as Arrow has them."""
 _FOOTER_BYTES = 64 << 20
 _IN_MEMORY = 8

@@ -9,14 +9,13 @@ row groups in which keys stand that are near one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from math import inf
 from threading import Lock
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -43,6 +42,7 @@ from lockstep.lake.deleted_positions import Positions, deleted_positions
 from lockstep.lake.file_batches import are_readable, names_in_file
 from lockstep.lake.kept_batches import (
     BATCH_ROWS,
+    KEPT_BYTES,
     are_kept,
     batches_of_group,
     footer_of,
@@ -52,9 +52,10 @@ from lockstep.lake.kept_batches import (
 )
 from lockstep.lake.manifests import manifests_of, planned_files
 from lockstep.lake.selective_scan import can_select, selected_rows
+from lockstep.lake.wanted_rows import Numbers, Wanted, wanted_places
 from lockstep.threads import in_parallel
 
-__all__ = ["MOST_BYTES", "MOST_ROWS", "Numbers", "look_up"]
+__all__ = ["MOST_BYTES", "MOST_ROWS", "look_up"]
 
 MOST_BYTES = 256 << 20
 """As they lie in the files, of the columns that are read: of more, Spark's tasks read. So many take a
@@ -65,16 +66,17 @@ MOST_LISTED = 1000
 MOST_OPENED = 100
 MOST_ZONES = 50_000
 """Of so many batches the ends of a key are kept."""
-MOST_ASKED = 1000
+MOST_ASKED = 10_000
+_LEARNED = 2
+"""What is looked up for the second time will be again: it is worth to be known, and kept."""
 LARGE_VALUES = 2 << 20
 """So many values of a file take a twentieth of a second to decode."""
 MOST_KEPT = 8 << 20
-"""So many values may be in the batches that a look-up keeps, in all columns: it leaves others theirs."""
+"""So many values may be in the batches that a look-up keeps at once, in all columns: it leaves others
+theirs."""
+MOST_KEPT_AGAIN = KEPT_BYTES // 32
+"""So many, a quarter of what is kept, where they are looked up again and again."""
 
-Numbers = npt.NDArray[np.int64]
-"""In order, each once, at least one."""
-
-_Wanted = Mapping[str, Numbers]
 _WHOLE = (IntegerType, LongType)
 
 
@@ -145,13 +147,13 @@ def look_up(
     parts = [part for part in found if part is not None]
     if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
         return None
-    large = [part for part in parts if wanted and _is_large(part)]
-    learned = [part for part in large if _ZONES.is_asked_again(part, wanted)]
-    if learned:
+    known = _asked_again(parts, wanted)
+    if any(times == _LEARNED for times in known.values()):
+        learned = [part for part in parts if known.get(part.path) == _LEARNED and _is_large(part)]
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
         again = [_part(table.io, part.task, shape, wanted) for part in parts]
         parts = [part for part in again if part is not None]
-    read = _read(table.io, parts, wanted)
+    read = _read(table.io, parts, wanted, _worth_keeping(parts, known))
     if read is None:
         return None
     plain = schema_to_pyarrow(schema, include_field_ids=False)
@@ -170,7 +172,7 @@ def _files_listed(table: Table, snapshot_id: int) -> float:
     return sum(float(said.get(f"total-{kind}-files", inf)) for kind in ("data", "delete"))
 
 
-def _near(wanted: _Wanted) -> BooleanExpression:
+def _near(wanted: Wanted) -> BooleanExpression:
     """By which files are left out that hold neither a number between the ends nor null. Not as text: to
     read one takes two milliseconds, and names may hold any mark."""
     near: BooleanExpression = AlwaysTrue()
@@ -181,7 +183,7 @@ def _near(wanted: _Wanted) -> BooleanExpression:
     return near
 
 
-def _part(files: FileIO, task: FileScanTask, shape: pa.Schema, wanted: _Wanted) -> _Part | None:
+def _part(files: FileIO, task: FileScanTask, shape: pa.Schema, wanted: Wanted) -> _Part | None:
     """None where the file has a column in another form."""
     path = task.file.file_path
     footer = footer_of(files, path)
@@ -223,6 +225,28 @@ def _are_between(numbers: Numbers, low: int, high: int) -> bool:
     return bool(first < len(numbers) and numbers[first] <= high)
 
 
+def _asked_again(parts: Sequence[_Part], wanted: Wanted) -> Mapping[str, int]:
+    """How often the files have been asked for, where that was not for the first time, and all that would
+    be read is too much to be kept at once."""
+    if not wanted or _values(parts) <= MOST_KEPT:
+        return {}
+    times = {part.path: _ZONES.times_asked(part.path, wanted) for part in parts}
+    return {path: number for path, number in times.items() if number >= _LEARNED}
+
+
+def _worth_keeping(parts: Sequence[_Part], known: Mapping[str, int]) -> Collection[str]:
+    """The paths of the files whose batches are kept: of all, where that is not much, or, of those that
+    are asked for again and again, and the few that are new beside them."""
+    new = [part for part in parts if part.path not in known]
+    if _values(parts) > MOST_KEPT_AGAIN or _values(new) > MOST_KEPT:
+        return ()
+    return {part.path for part in parts}
+
+
+def _values(parts: Iterable[_Part]) -> int:
+    return sum(part.values for part in parts)
+
+
 def _is_large(part: _Part) -> bool:
     """Whether so much of a file would be decoded that another reader is worth its while."""
     return part.values > LARGE_VALUES
@@ -250,15 +274,14 @@ class _Zones:
                 with self._lock:
                     self._ends[place, name] = (ends["min"], ends["max"]) if has_all else None
 
-    def is_asked_again(self, part: _Part, wanted: _Wanted) -> bool:
-        """Whether by these columns much of the file was looked up once before, and not more often: it
-        will be again."""
-        asked = part.path, frozenset(wanted)
+    def times_asked(self, path: str, wanted: Wanted) -> int:
+        """How often by these columns much was looked up that the file is a part of, with this time."""
+        asked = path, frozenset(wanted)
         with self._lock:
             self._asked[asked] = times = self._asked.get(asked, 0) + 1
-        return times == 2
+        return times
 
-    def may_hold(self, place: _Place, wanted: _Wanted) -> bool:
+    def may_hold(self, place: _Place, wanted: Wanted) -> bool:
         """Whether a row of the batch may be wanted, as far as is known."""
         with self._lock:
             known = [(self._ends.get((place, name)), one) for name, one in wanted.items()]
@@ -270,7 +293,7 @@ _ZONES = _Zones()
 _NONE: Positions = np.empty(0, np.int64)
 
 
-def _learn(files: FileIO, part: _Part, wanted: _Wanted) -> None:
+def _learn(files: FileIO, part: _Part, wanted: Wanted) -> None:
     """Have the ends of all batches' keys known: where rows are in a key's order few can hold one."""
     names = {name: part.names[name] for name in wanted}
     for group in part.groups:
@@ -281,7 +304,7 @@ def _learn(files: FileIO, part: _Part, wanted: _Wanted) -> None:
             _note(part, group, first, rows, wanted)
 
 
-def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: _Wanted) -> None:
+def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: Wanted) -> None:
     place = place_of(first, rows, group.size)
     if place is not None:
         keys = {part.names[name]: rows.column(name) for name in wanted}
@@ -289,11 +312,11 @@ def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: 
 
 
 def _read(
-    files: FileIO, parts: Sequence[_Part], wanted: _Wanted
+    files: FileIO, parts: Sequence[_Part], wanted: Wanted, keeps: Collection[str]
 ) -> list[list[pa.RecordBatch]] | None:
-    """The wanted rows of each row group, in one order, whatever is kept; None where they are many: it is
-    seen as they come, as a column with few values lies in few bytes."""
-    keeps = sum(part.values for part in parts) <= MOST_KEPT
+    """The wanted rows of each row group, in one order, whatever is kept, which is that of the files at
+    the paths `keeps`; None where they are many: it is seen as they come, as a column with few values
+    lies in few bytes."""
     count, counting = 0, Lock()
 
     def positions(part: _Part) -> Positions:
@@ -304,7 +327,9 @@ def _read(
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
     todo = list[tuple[_Part, Sequence[_Group], bool]]()
     for part in parts:
-        if not keeps and _is_for_duckdb(files, part, wanted, deleted.get(part.path, _NONE)):
+        if part.path not in keeps and _is_for_duckdb(
+            files, part, wanted, deleted.get(part.path, _NONE)
+        ):
             todo.append((part, part.groups, True))
         else:
             todo.extend((part, [group], False) for group in part.groups)
@@ -315,7 +340,9 @@ def _read(
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
         selected = _selected(files, part, wanted, gone) if is_apart and count <= MOST_ROWS else None
         batches = (
-            chain.from_iterable(_rows(files, part, g, wanted, gone, keeps=keeps) for g in groups)
+            chain.from_iterable(
+                _rows(files, part, g, wanted, gone, keeps=part.path in keeps) for g in groups
+            )
             if selected is None
             else iter([selected])
         )
@@ -335,7 +362,7 @@ def _read(
     return found if count <= MOST_ROWS else None
 
 
-def _is_for_duckdb(files: FileIO, part: _Part, wanted: _Wanted, deleted: Positions) -> bool:
+def _is_for_duckdb(files: FileIO, part: _Part, wanted: Wanted, deleted: Positions) -> bool:
     """Whether a file's rows are selected by the reader for large ones, if that can read it."""
     return (
         _is_large(part)
@@ -345,7 +372,7 @@ def _is_for_duckdb(files: FileIO, part: _Part, wanted: _Wanted, deleted: Positio
 
 
 def _selected(
-    files: FileIO, part: _Part, wanted: _Wanted, deleted: Positions
+    files: FileIO, part: _Part, wanted: Wanted, deleted: Positions
 ) -> pa.RecordBatch | None:
     """The wanted rows of a file, no more than one beyond those that may be found."""
     footer, most = footer_of(files, part.path), MOST_ROWS + len(deleted)
@@ -357,7 +384,7 @@ def _selected(
 
 
 def _rows(
-    files: FileIO, part: _Part, group: _Group, wanted: _Wanted, deleted: Positions, *, keeps: bool
+    files: FileIO, part: _Part, group: _Group, wanted: Wanted, deleted: Positions, *, keeps: bool
 ) -> Iterator[pa.RecordBatch]:
     for first, rows in batches_of_group(
         files, part.path, group.number, part.names, group.places, keeps=keeps
@@ -365,21 +392,6 @@ def _rows(
         _note(part, group, first, rows, wanted)
         start = group.first + first
         here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
-        kept = np.setdiff1d(_places(rows, wanted), deleted[here] - start, True)
+        kept = np.setdiff1d(wanted_places(rows, wanted), deleted[here] - start, True)
         if len(kept):
             yield rows.take(pa.array(kept))
-
-
-def _places(rows: pa.RecordBatch, wanted: _Wanted) -> Numbers:
-    """The places of the rows whose keys are wanted, in order."""
-    places: Numbers = np.arange(rows.num_rows)
-    for name, numbers in wanted.items():
-        key = rows.column(name)
-        # Most batches have nothing between the ends, which is cheap to see.
-        inside = pc.and_(pc.greater_equal(key, numbers[0]), pc.less_equal(key, numbers[-1]))
-        near = pc.or_kleene(inside, pc.is_null(key)).to_numpy(zero_copy_only=False)
-        places = places[near[places]]
-        few = key.take(pa.array(places)).cast(pa.int64())
-        held = pc.or_(pc.is_in(few, pa.array(numbers)), pc.is_null(few))
-        places = places[held.to_numpy(zero_copy_only=False)]
-    return places

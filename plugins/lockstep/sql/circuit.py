@@ -10,10 +10,12 @@ import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
 from lockstep.errors import Position
 from lockstep.ids import outbox_table
 from lockstep.sql.plans.nodes import Node, Scan, Temporal, Upsert, Watermark
+from lockstep.sql.plans.nodes import Project as Projection
 
 __all__ = [
     "MADE_SUFFIX",
@@ -36,6 +38,7 @@ __all__ = [
     "TraceKind",
     "TraceSpec",
     "View",
+    "columns_read",
     "operators_above",
     "readers",
     "sources_below",
@@ -304,6 +307,16 @@ def sources_below(
         yield node.source
     for below in operators[ref].inputs:
         yield from sources_below(operators, below)
+
+
+def columns_read(operators: Mapping[int, Operator], operator: Operator) -> frozenset[str]:
+    """The columns of an operator's rows that somebody reads: where others than projections do, all."""
+    readers = [one for one in operators.values() if operator.ref in one.inputs]
+    projections = [one.node for one in readers if isinstance(one.node, Projection)]
+    if len(projections) < operator.uses:
+        return frozenset(operator.node.columns)
+    read = (out.expression.references for one in projections for out in one.outputs)
+    return frozenset(chain.from_iterable(read))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lockstep.sql.circuit import Circuit, Operator
+from lockstep.sql.circuit import Circuit, Operator, columns_read
 from lockstep.sql.plans.nodes import MultiwayJoin, Scan, UnionAll, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
@@ -18,6 +18,7 @@ from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.thresholds import between_thresholds
 from lockstep_engine.local.union import united
 from lockstep_engine.local.upsert import upserted
 from lockstep_engine.local.values import Unlike
@@ -123,7 +124,8 @@ class LocalOperators:
             is_met = any(other != place for other in changes)
             if is_met and place not in found and not self.touched.is_new(operator, place):
                 return None
-        before = {place: rows.with_number(STEP, FIRST - 1) for place, rows in found.items()}
+        near = between_thresholds(node, changes, found, columns_read(self.operators, operator))
+        before = {place: rows.with_number(STEP, FIRST - 1) for place, rows in near.items()}
         delta = joined(node, changes, before)
         if delta is None:
             return None

@@ -55,7 +55,7 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, is_exact
 from lockstep_engine.told import is_well_formed
 
-__all__ = ["projected", "sifted"]
+__all__ = ["decimal_of_both", "projected", "sifted"]
 
 _MOST_DIGITS = 38
 _LEAST_SCALE = 6
@@ -364,7 +364,7 @@ def _compared(sign: str, left: _Value, right: _Value) -> _Value:
     if all(isinstance(kind, IntegralType) for kind in kinds):
         common: DataType = LongType()
     elif all(isinstance(kind, IntegralType | DecimalType) for kind in kinds):
-        common = _decimal_of_both(left.digits, right.digits)
+        common = decimal_of_both(left.digits, right.digits)
         if any(isinstance(kind, IntegralType) for kind in kinds):
             _check_is_near((left, right), common)
         nullable = left.may_be_null or right.may_be_null
@@ -387,7 +387,7 @@ def _check_is_near(sides: Sequence[_Value], common: DecimalType) -> None:
                 raise Unlike
 
 
-def _decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
+def decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
     """The decimal as which Spark compares two: where it had too many digits, without the last ones."""
     precision, scale = _digits_of_all(digits)
     over = max(0, precision - _MOST_DIGITS)

@@ -26,8 +26,9 @@ from lockstep.lake.changed_files import (
 )
 from lockstep.lake.file_batches import are_readable
 from lockstep.lake.following import check_columns, load_followed, table_history
-from lockstep.lake.lookups import Numbers, look_up
+from lockstep.lake.lookups import look_up
 from lockstep.lake.opening import OpenCatalog
+from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, union
