@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -207,9 +207,15 @@ def test_who_runs_for_long_maintains(shop: str, monkeypatch: pytest.MonkeyPatch)
             answer = SimpleNamespace(interval=None, behind=False, markers={})
             return lambda *_: calls.append(stage) or answer
 
+        @contextmanager
+        def held(self, _: object) -> Iterator[None]:
+            calls.append("held")
+            yield
+            calls.append("given back")
+
     monkeypatch.setattr(operate, "_opened", lambda *_: nullcontext(Recorded()))
     assert run("run", shop, "--once") == 0
-    assert calls == ["plan", "publish"]
+    assert calls == ["held", "plan", "publish", "given back"]
     calls.clear()
     monkeypatch.setattr(operate, "MAINTENANCE_SECONDS", 2)
     end = datetime.now(UTC) + timedelta(seconds=4)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -105,6 +105,7 @@ class Pipeline:
         self.circuit = build_circuit(self.project)
         self._parts: stages.Parts | None = None
         self._kept = ExitStack()
+        self._is_held = False
 
     def state(self) -> PipelineState:
         """What is recorded now."""
@@ -173,11 +174,25 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _leased(self, stage: Callable[[stages.Parts], _Answer], progress: Progress) -> _Answer:
+    @contextmanager
+    def held(self, progress: Progress) -> Iterator[None]:
+        """Hold the lease from one stage to the next, for what takes them at once: no other run comes in
+        between, and it is taken and given back once. Raises LeaseHeld as each stage by itself does."""
         from lockstep.adapters.lease import held, new_holder
 
-        parts = self._opened()
+        self._opened()
         with held(self._store, self.name, new_holder(), self._clock, progress):
+            self._is_held = True
+            try:
+                yield
+            finally:
+                self._is_held = False
+
+    def _leased(self, stage: Callable[[stages.Parts], _Answer], progress: Progress) -> _Answer:
+        parts = self._opened()
+        if self._is_held:
+            return stage(parts)
+        with self.held(progress):
             return stage(parts)
 
     def _opened(self) -> stages.Parts:

@@ -80,6 +80,7 @@ class Attempt:
         follows from them is written; of few records, `fetches` begins with what is appended to traces.
         Raises BadRecord where a source says on_error = 'fail'."""
         context = self.context()
+        configure_session(context)
         with self.watch.part("decode"):
             decoded = self._decode(context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
@@ -117,7 +118,7 @@ class Attempt:
         records = job.interval.records + self.more_records + netted_records
         before = None if job.time_before is None else _microseconds(job.time_before)
         times = tuple(_microseconds(division.time) for division in job.interval.divisions)
-        context = Context(
+        return Context(
             self.spark,
             records,
             job.placement or DEFAULT_PLACEMENT,
@@ -126,8 +127,6 @@ class Attempt:
             time_before=before,
             guarding=self.guarding,
         )
-        configure_session(context)
-        return context
 
     def unguarded(self) -> Attempt:
         """The same, with rows for which an expression fails among all others."""
@@ -204,7 +203,10 @@ class Attempt:
         if not netted:
             return context
         counted = sum(found.rows for found in in_parallel(measures.of, netted))
-        return replace(self.context(counted - sum(netted.values())), types=context.types)
+        made = replace(self.context(counted - sum(netted.values())), types=context.types)
+        if made.partitions != context.partitions:
+            configure_session(made)
+        return made
 
     def _fetched(
         self, context: Context, followed: Mapping[str, Followed], measures: Measures

@@ -43,6 +43,7 @@ from lockstep_engine.deltas import (
     row_text,
 )
 from lockstep_engine.local.rows import Rows, as_frame
+from lockstep_engine.operators.aggregate import groups_before
 from lockstep_engine.sources.iceberg import records_before
 from lockstep_engine.tables import add_columns, columns_there, read_at
 
@@ -223,6 +224,8 @@ def _known(attempt: Attempt, plan: Rebuild) -> Mapping[str, DataFrame]:
     job, found = attempt.job, {}
     for one in plan.known:
         rows = read_at(attempt.spark, job.catalog, one.table, job.base_tables[one.table])
+        if one.groups is not None:
+            rows = groups_before(one.groups, rows)
         columns = [
             F.col(quoted(held)).alias(name)
             for held, name in zip(one.columns, names[one.leaf], strict=True)

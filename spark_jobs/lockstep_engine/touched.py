@@ -17,16 +17,19 @@ from pyspark.sql.types import IntegralType
 
 from lockstep.lake.lookups import MOST_ROWS
 from lockstep.lake.wanted_rows import Numbers
-from lockstep.sql.circuit import Operator, TraceSpec, sources_below
-from lockstep.sql.plans.nodes import MultiwayJoin, Scan, Values
+from lockstep.sql.circuit import Operator, TraceSpec
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, Values
 from lockstep.threads import in_parallel
 from lockstep_engine.before import Before
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT, quoted
+from lockstep_engine.local.aggregate import groups_held
 from lockstep_engine.local.linear import Sifted, rows_through
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
 from lockstep_engine.operators import State, evaluate
-from lockstep_engine.operators.linear import rows_before, scanned_below
+from lockstep_engine.operators.aggregate import groups_before
+from lockstep_engine.operators.linear import leaf_below, leaves_below, rows_before
 from lockstep_engine.ranges import (
     Measures,
     Met,
@@ -128,7 +131,7 @@ class Touched:
         self.whole: dict[int, frozenset[str]] = {}
         self._operators = operators
         self._before = before
-        self._rows: dict[int, DataFrame] = {}
+        self._rows: dict[int, DataFrame | None] = {}
         self._met: dict[int, _Met] = {}
         self._looked_up: dict[int, Mapping[int, Rows]] = {}
         self._is_local = is_local
@@ -151,7 +154,7 @@ class Touched:
 
     def is_new(self, operator: Operator, place: int) -> bool:
         """Whether a trace of an input holds nothing yet."""
-        trace = operator.rows[place]
+        trace = operator.rows[place] or operator.groups[place]
         return trace is not None and self._before.trace(trace.table) is None
 
     def input(self, operator: Operator, place: int, context: Context) -> DataFrame | None:
@@ -164,11 +167,15 @@ class Touched:
             return None
         ref = operator.inputs[place]
         if ref not in self._rows:
-            self._rows[ref] = self._through(ref, lambda leaf: self._leaf(leaf, context), context)
-        sizes = map(self._before.table_size, sources_below(self._operators, ref))
-        if max(sizes, default=0) < context.large_state:
-            return self._rows[ref]
-        return self._narrowed(self._rows[ref], operator, place, self._operators[ref].node.columns)
+            silenced = context.silenced()
+            self._rows[ref] = rows_before(
+                self._operators, ref, lambda leaf: self._leaf(leaf, context), evaluate, silenced
+            )
+        found = self._rows[ref]
+        sizes = map(self._leaf_size, leaves_below(self._operators, ref))
+        if found is None or max(sizes, default=0) < context.large_state:
+            return found
+        return self._narrowed(found, operator, place, self._operators[ref].node.columns)
 
     def _trace(
         self, operator: Operator, place: int, trace: TraceSpec, context: Context
@@ -190,20 +197,29 @@ class Touched:
         found = self._measured.touched(operator, place)
         return within(rows, types, {n: one for n, one in found.items() if n in columns})
 
-    def _leaf(self, leaf: Operator, context: Context) -> DataFrame:
-        """What a followed table had, and what stands in the query."""
-        if isinstance(leaf.node, Scan):
-            return self._before.table(leaf.node.source, leaf.node.columns)
-        assert isinstance(leaf.node, Values), "nothing else is without inputs"
-        return rows_of(leaf.node, context)
+    def _leaf(self, leaf: Operator, context: Context) -> DataFrame | None:
+        """What a followed table had, the groups of an aggregate, if it has any, and what stands in the
+        query."""
+        match leaf.node:
+            case Scan():
+                return self._before.table(leaf.node.source, leaf.node.columns)
+            case Aggregate():
+                trace = self._before.trace(leaf.accumulators.table)
+                return None if trace is None else groups_before(leaf, trace)
+            case Values():
+                return rows_of(leaf.node, context)
+            case _:
+                raise AssertionError("nothing else is without inputs")
 
-    def _through(
-        self, ref: int, leaf: Callable[[Operator], DataFrame], context: Context
-    ) -> DataFrame:
-        """The rows of a relation, by those of its leaves."""
-        found = rows_before(self._operators, ref, leaf, evaluate, context.silenced())
-        assert found is not None, "each leaf has its rows"
-        return found
+    def _leaf_size(self, leaf: Operator) -> int:
+        """How many rows it is read from, at most."""
+        match leaf.node:
+            case Scan():
+                return self._before.table_size(leaf.node.source)
+            case Aggregate():
+                return self._trace_size(leaf.accumulators)
+            case _:
+                return 0
 
     def looked_up(self, operator: Operator, context: Context) -> Mapping[int, Rows]:
         """The rows that this process has read, with their `_weight`, by input.
@@ -255,21 +271,25 @@ class Touched:
         trace = operator.rows[place]
         if trace is not None:
             return self._trace_size(trace)
-        below = scanned_below(self._operators, operator.inputs[place])
+        below = leaf_below(self._operators, operator.inputs[place])
         assert below is not None, "others have no keys"
-        return self._before.table_size(below[0].source)
+        return self._leaf_size(below[0])
 
     def _keys(self, operator: Operator, place: int) -> Mapping[str, Numbers]:
         """The numbers by which rows of an input are met, by column of what these are read from."""
         trace = operator.rows[place]
         if trace is not None:
             return self._keys_of(operator, place, trace)
-        below = scanned_below(self._operators, operator.inputs[place])
+        below = leaf_below(self._operators, operator.inputs[place])
         if below is None:
             return {}
-        _, columns = below
+        leaf, columns = below
         touched = _numbers(self._known.touched(operator, place))
-        return {columns[name]: one for name, one in touched.items() if name in columns}
+        found = {columns[name]: one for name, one in touched.items() if name in columns}
+        if isinstance(leaf.node, Aggregate):
+            # What it comes to stands in no row of its trace.
+            return {name: one for name, one in found.items() if name in leaf.node.keys}
+        return found
 
     def _keys_of(self, operator: Operator, place: int, trace: TraceSpec) -> Mapping[str, Numbers]:
         """The same of a trace that is looked up."""
@@ -280,8 +300,8 @@ class Touched:
         """Whether an input has few rows, and something that can meet them has changed."""
         trace = operator.rows[place]
         if trace is None:
-            below = scanned_below(self._operators, operator.inputs[place])
-            if below is None or self._before.table_size(below[0].source) > FEW_STATE:
+            below = leaf_below(self._operators, operator.inputs[place])
+            if below is None or self._leaf_size(below[0]) > FEW_STATE:
                 return False
         elif not self._is_local or not 0 < self._trace_size(trace) <= FEW_STATE:
             return False
@@ -297,20 +317,33 @@ class Touched:
         if trace is not None:
             return self._in_trace(trace, keys, context)
         ref = operator.inputs[place]
-        below = scanned_below(self._operators, ref)
+        below = leaf_below(self._operators, ref)
         assert below is not None, "others have no keys, and are not tiny"
-        found = self._before.look_up(below[0].source, below[0].columns, keys)
+        leaf, _ = below
+        found = self._look_up_leaf(leaf, keys, context)
         if found is None:
             return None
         before = found.with_number(STEP, FIRST - 1)
         rows = rows_through(
             self._operators,
             ref,
-            lambda one: Sifted(before) if isinstance(self._operators[one].node, Scan) else None,
+            lambda one: Sifted(before) if one == leaf.ref else None,
             context.silenced(),
         )
-        assert rows is not None, "a scan is below"
+        assert rows is not None, "the leaf is below"
         return rows.select([*self._operators[ref].node.columns, WEIGHT])
+
+    def _look_up_leaf(
+        self, leaf: Operator, keys: Mapping[str, Numbers], context: Context
+    ) -> Rows | None:
+        """The rows of a table, or of an aggregate by its groups."""
+        if isinstance(leaf.node, Scan):
+            return self._before.look_up(leaf.node.source, leaf.node.columns, keys)
+        trace = self._in_trace(leaf.accumulators, keys, context)
+        try:
+            return None if trace is None else groups_held(context.spark, leaf, trace)
+        except Unlike:
+            return None
 
     def own_here(self, operator: Operator) -> Mapping[str, Rows] | None:
         """As far as changes touch them, the rows of traces that are not of the operator's inputs, by

@@ -118,8 +118,8 @@ def test_another_plan_of_the_same_query_does_not_begin_with_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As another release may make it: each trace then has another name."""
-    named = incremental._canonical
-    monkeypatch.setattr(incremental, "_canonical", lambda *about: ["anew", *named(*about)])
+    named = incremental.canonical
+    monkeypatch.setattr(incremental, "canonical", lambda *about: ["anew", *named(*about)])
     incremental.build_circuit.cache_clear()  # of the release before
     before = recorded(shop.database, shop.settings).version
     shop.sql("INSERT INTO @sales VALUES (6, 'nut', 90)")
@@ -132,6 +132,21 @@ def test_another_plan_of_the_same_query_does_not_begin_with_nothing(
     assert published(shop, "large", before.last_step + 1) == Counter({(6, 90, 1): 1})
     shop.check(FIRST)
     go_on(shop, FIRST)
+
+
+def test_groups_that_a_join_reads_stand_for_their_aggregate(shop: Shop) -> None:
+    """The source is not read again for what only the trace of accumulators has."""
+    inner = "(SELECT item, count(*) AS n, avg(amount) AS m FROM @sales GROUP BY item)"
+    joined = f"SELECT i.kind, g.n, g.m FROM @items i JOIN {inner} g ON i.item = g.item"
+    deploy(shop, {**FIRST, "average": joined})
+    shop.advance()
+    shop.follow(("INSERT INTO @sales VALUES (8, 'nut', 7)",), {**FIRST, "average": joined})
+    changed = {**FIRST, "average": f"SELECT n, max(m) AS m FROM {inner} GROUP BY n"}
+    shop.said.clear()
+    deploy(shop, changed)
+    shop.advance()
+    shop.check(changed)
+    go_on(shop, changed)
 
 
 def test_a_new_view_and_one_that_is_gone(shop: Shop) -> None:

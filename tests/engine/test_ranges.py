@@ -14,6 +14,8 @@ from pyspark.sql.types import DateType, LongType
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import (
     Aggregate,
+    AggregateCall,
+    AggregateFunction,
     Equality,
     Expression,
     Filter,
@@ -27,7 +29,7 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
-from lockstep_engine.operators.linear import scanned_below
+from lockstep_engine.operators.linear import leaf_below, leaves_below
 from lockstep_engine.ranges import (
     Measured,
     Met,
@@ -186,9 +188,10 @@ def test_numbers_are_known_as_far_as_ranges_are() -> None:
     assert numbers_of(delta_ranges(Project(T, RENAMED), [{"a": some}])["x"]) == [1, 5]
 
 
-def test_a_relation_of_the_rows_of_one_scan() -> None:
+def test_a_relation_of_the_rows_of_one_scan_or_aggregate() -> None:
     renamed = Project(Filter(T, Expression("`b` > 1", ("b",))), RENAMED)
     joined = MultiwayJoin((T, U), (Equality("a", "c"),))
+    grouped = Aggregate(joined, ("a",), (AggregateCall("n", AggregateFunction.COUNT, None),))
     nodes: list[tuple[Node, tuple[int, ...]]] = [
         (T, ()),
         (renamed.input, (0,)),
@@ -197,17 +200,25 @@ def test_a_relation_of_the_rows_of_one_scan() -> None:
         (U, ()),
         (joined, (0, 4)),
         (Filter(joined, Expression("`a` > 1", ("a",))), (5,)),
+        (grouped, (5,)),
+        (Filter(grouped, Expression("`n` > 1", ("n",))), (7,)),
     ]
     operators = [
         Operator(ref, node, inputs, (), True, True, Cost.CHANGE, 1)
         for ref, (node, inputs) in enumerate(nodes)
     ]
-    assert scanned_below(operators, 0) == (T, {"a": "a", "b": "b"})
-    assert scanned_below(operators, 1) == (T, {"a": "a", "b": "b"})
+    scan = operators[0]
+    assert leaf_below(operators, 0) == (scan, {"a": "a", "b": "b"})
+    assert leaf_below(operators, 1) == (scan, {"a": "a", "b": "b"})
     # A column that is worked out is none of the scan's.
-    assert scanned_below(operators, 2) == (T, {"x": "a"})
-    assert scanned_below(operators, 3) == (T, {"z": "a"})
-    assert scanned_below(operators, 6) is None
+    assert leaf_below(operators, 2) == (scan, {"x": "a"})
+    assert leaf_below(operators, 3) == (scan, {"z": "a"})
+    assert leaf_below(operators, 6) is None
+    assert list(leaves_below(operators, 3)) == [scan]
+    assert list(leaves_below(operators, 6)) == [scan, operators[4]]
+    # The groups are there, whatever they are of.
+    assert leaf_below(operators, 8) == (operators[7], {"a": "a", "n": "n"})
+    assert list(leaves_below(operators, 8)) == [operators[7]]
 
 
 @pytest.mark.spark

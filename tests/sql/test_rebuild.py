@@ -60,6 +60,19 @@ def test_what_a_join_remembers_of_its_inputs_stands_for_them() -> None:
     assert MultiwayJoin in kinds(found)
 
 
+def test_the_groups_of_an_aggregate_stand_for_it() -> None:
+    """Of which no table has the rows: the join reads them off the aggregate's own trace."""
+    inner = "(SELECT a, count(*) AS n FROM t GROUP BY a)"
+    before = f"CREATE MATERIALIZED VIEW w AS SELECT u.d, g.n FROM u JOIN {inner} g ON u.a = g.a;"
+    after = f"CREATE MATERIALIZED VIEW w AS SELECT max(n) AS m FROM {inner};"
+    found = rebuild(before, after)
+    [known] = found.known
+    assert known.groups is not None
+    assert (known.table, known.columns) == (known.groups.accumulators.table, ("a", "count"))
+    assert (found.sources, found.kept) == ((), (known.table,))
+    assert Aggregate in kinds(found)
+
+
 def test_where_nothing_has_the_rows_the_source_is_read_again() -> None:
     by_b = "CREATE MATERIALIZED VIEW totals AS SELECT b, count(*) AS n FROM t GROUP BY b;"
     found = rebuild(TOTALS + JOINED, by_b + JOINED)

@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,10 +144,18 @@ def advance(name: str, settings: Settings, report: Progress) -> tuple[Any, dict[
         seconds[stage] = time.perf_counter() - started
         return answer
 
-    with open_pipeline(name, settings) as pipeline:
-        timed("plan", lambda: pipeline.plan(None, report))
+    def plan() -> None:
+        holding.enter_context(pipeline.held(report))
+        pipeline.plan(None, report)
+
+    def publish() -> None:
+        pipeline.publish(report)
+        holding.close()
+
+    with open_pipeline(name, settings) as pipeline, ExitStack() as holding:
+        timed("plan", plan)
         committed = timed("run", lambda: pipeline.run(report))
-        timed("publish", lambda: pipeline.publish(report))
+        timed("publish", publish)
     return committed, seconds
 
 

@@ -298,16 +298,25 @@ def _floor(moment: datetime, seconds: float) -> datetime:
 
 def _advance(pipeline: Pipeline, until: datetime | None, done: list[Committed]) -> Published:
     """Plan and run until there is no more up to that time, then publish."""
-    more = True
-    while more:
-        planned = _in_turn(lambda: pipeline.plan(until, progress))
-        if planned.interval is None:
-            break
-        committed = _in_turn(lambda: pipeline.run(progress))
-        if committed is not None:
-            done.append(committed)
-        more = planned.behind
-    return _in_turn(lambda: pipeline.publish(progress))
+    published: Published | None = None
+    while published is None:
+        published = _in_turn(lambda: _interval(pipeline, until, done))
+    return published
+
+
+def _interval(
+    pipeline: Pipeline, until: datetime | None, done: list[Committed]
+) -> Published | None:
+    """One interval, in one go; None where there is more up to that time, and nothing is published."""
+    with pipeline.held(progress):
+        planned = pipeline.plan(until, progress)
+        if planned.interval is not None:
+            committed = pipeline.run(progress)
+            if committed is not None:
+                done.append(committed)
+            if planned.behind:
+                return None
+        return pipeline.publish(progress)
 
 
 def _in_turn(stage: Callable[[], _Answer]) -> _Answer:

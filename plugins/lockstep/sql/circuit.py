@@ -280,7 +280,10 @@ class Operator:
     `uses`: how many operators and outboxes read its output, so that the engine knows what is worth
     keeping. `rows`, where the operator looks up rows of its inputs that were there before an interval:
     by input their trace, which is among `traces`, or None where followed tables have them, at the
-    snapshots that the interval starts from. `body`: the step of a Recursive as operators of their own,
+    snapshots that the interval starts from, or an aggregate's own trace, which is then in `groups`, from
+    which they are made group by group. `summed`,
+    of an aggregate whose rows can be read off its accumulators: the arguments that it adds up, with
+    their types; else None. `body`: the step of a Recursive as operators of their own,
     which refer to one another. `digest` names what it computes from which sources, the same in every
     process and release.
     """
@@ -294,8 +297,16 @@ class Operator:
     cost: Cost
     uses: int
     rows: tuple[TraceSpec | None, ...] = ()
+    groups: tuple[TraceSpec | None, ...] = ()
+    summed: tuple[tuple[str, str], ...] | None = None
     body: tuple[Operator, ...] = ()
     digest: str = ""
+
+    @property
+    def accumulators(self) -> TraceSpec:
+        """The one trace of them that an aggregate has."""
+        [found] = (one for one in self.traces if one.kind is TraceKind.ACCUMULATORS)
+        return found
 
 
 def sources_below(

@@ -177,6 +177,7 @@ def _operator_data(operator: Operator) -> dict[str, Any]:
         "uses": operator.uses,
         "traces": [_trace_data(trace) for trace in operator.traces],
         "rows_in_tables": _in_tables(operator),
+        "rows_of_groups": {str(ref): trace.table for ref, trace in _in_groups(operator)},
         "exchanged_by": _exchanged_by(operator),
     }
     return {**data, "step": list(map(_operator_data, operator.body))} if operator.body else data
@@ -185,13 +186,20 @@ def _operator_data(operator: Operator) -> dict[str, Any]:
 def _in_tables(operator: Operator) -> list[int]:
     """The inputs whose rows are those of followed tables."""
     pairs = zip(operator.inputs, operator.rows, strict=False)
-    return [ref for ref, trace in pairs if trace is None]
+    of_groups = {ref for ref, _ in _in_groups(operator)}
+    return [ref for ref, trace in pairs if trace is None and ref not in of_groups]
+
+
+def _in_groups(operator: Operator) -> list[tuple[int, TraceSpec]]:
+    """The inputs whose rows are the groups of an aggregate, with its trace."""
+    pairs = zip(operator.inputs, operator.groups, strict=False)
+    return [(ref, trace) for ref, trace in pairs if trace is not None]
 
 
 def _exchanged_by(operator: Operator) -> list[str]:
     """By what the state is exchanged between tasks where an interval is a large one: keys, or for a join
     what has to be equal. Nothing where the operator has no state that it looks up by key."""
-    if not operator.traces and not _in_tables(operator):
+    if not operator.traces and not operator.rows:
         return []
     match operator.node:
         case Aggregate(keys=keys) | Upsert(keys=keys) | SessionGroups(by=keys):
@@ -242,6 +250,10 @@ def _operator_lines(operator: Operator, within: str = "%") -> list[str]:
         lines += [f"     {line}" for body in inner for line in body]
     else:
         lines += [f"       {_trace_text(trace)}" for trace in operator.traces]
+    lines += [
+        f"       rows of {within}{ref} as the groups in {trace.table}"
+        for ref, trace in _in_groups(operator)
+    ]
     in_tables = _in_tables(operator)
     if in_tables:
         refs = ", ".join(f"{within}{ref}" for ref in in_tables)

@@ -8,8 +8,6 @@ already: by the table, unless it is declared by which columns they are to be kep
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,6 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from lockstep.sql.canonical import calls_of, canonical, digest, joined_step
 from lockstep.sql.circuit import (
     Circuit,
     Cost,
@@ -30,6 +29,7 @@ from lockstep.sql.circuit import (
     TraceSpec,
 )
 from lockstep.sql.plans.columns import origin
+from lockstep.sql.plans.exact_types import exact_type
 from lockstep.sql.plans.extremes_by import extremes_by
 from lockstep.sql.plans.lifetimes import Lifetime, key_lifetime, lifetimes, session_lifetime
 from lockstep.sql.plans.loops import leaf_beside
@@ -38,18 +38,15 @@ from lockstep.sql.plans.multiway import join_trees, path
 from lockstep.sql.plans.nodes import (
     BEFORE,
     Aggregate,
-    AggregateCall,
+    AggregateFunction,
     Expression,
     Filter,
-    Generate,
-    Join,
     MultiwayJoin,
     Node,
     Recursive,
     Scan,
     SessionGroups,
     Temporal,
-    TimeWindow,
     UnionAll,
     Upsert,
     Values,
@@ -59,7 +56,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.plans.nodes import Project as Projection
 from lockstep.sql.plans.sessions import session_groups
-from lockstep.sql.sources.source_layout import decoding_options, layout_of
+from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.table_options import index_of
 
 __all__ = ["build_circuit"]
@@ -99,15 +96,10 @@ def _cost(node: Node) -> Cost:
         case Aggregate():
             return Cost.STATE if node.collected and not node.keys else Cost.CHANGE
         case Recursive():
-            inner = map(_cost, _within(_joined_step(node)))
+            inner = map(_cost, _within(joined_step(node)))
             return Cost.STATE if Cost.STATE in inner else Cost.CHANGE
         case _:
             return Cost.CHANGE
-
-
-def _joined_step(node: Recursive) -> Node:
-    """The step with its trees of joins as one each."""
-    return join_trees([node.step])[0]
 
 
 def _within(node: Node) -> Iterator[Node]:
@@ -187,6 +179,8 @@ class _Builder:
                 cost=Cost.CHANGE if self._keeps_first(ref) else _cost(node),
                 uses=uses[ref],
                 rows=self.rows(ref),
+                groups=self.groups(ref),
+                summed=self._summed(ref),
                 body=bodies[ref],
                 digest=self._hashes[ref],
             )
@@ -207,7 +201,7 @@ class _Builder:
         for place, below in enumerate(self.inputs[ref][1:]):
             leaves[leaf_beside(place)] = leaf(below, self.nodes[below].columns)
         inner = _Builder(self._sources, leaves)
-        return inner.operators([inner.add(_joined_step(node))])
+        return inner.operators([inner.add(joined_step(node))])
 
     def _is_append_only(self, node: Node) -> bool:
         from_inputs = all(map(self.append_only, node.inputs))
@@ -245,8 +239,7 @@ class _Builder:
         leaf, column = origin(node, expression)
         if not column.is_column or not isinstance(leaf, Scan) or leaf.source not in self._sources:
             return None
-        columns = self._sources[leaf.source].columns
-        return next(one.type for one in columns if one.key == column.references[0])
+        return self._of_source(leaf, column.references[0])
 
     def _hash(self, node: Node, inputs: tuple[int, ...]) -> str:
         """A name for what the node computes, the same in every process and release."""
@@ -254,8 +247,8 @@ class _Builder:
             known = self._leaves[node.source]
             if node.columns == known.columns:
                 return known.hash
-            return _digest([known.hash, list(node.columns)])
-        return _digest([_canonical(node, self._sources), [self._hashes[ref] for ref in inputs]])
+            return digest([known.hash, list(node.columns)])
+        return digest([canonical(node, self._sources), [self._hashes[ref] for ref in inputs]])
 
     def _is_in_tables(self, node: Node, inputs: tuple[int, ...]) -> bool:
         """Whether the rows at a version can be read from followed tables at its snapshots, row by row
@@ -295,11 +288,17 @@ class _Builder:
         node, inputs = self.nodes[ref], self.inputs[ref]
         match node:
             case MultiwayJoin():
-                equated = {name for e in node.equalities for name in (e.left, e.right)}
                 return tuple(
-                    self._rows(of, [n for n in one.columns if n in equated], one.columns, past)
-                    for of, one, past in zip(
-                        inputs, node.inputs, map(self._past, lifetimes(node)), strict=True
+                    None
+                    if held is not None
+                    else self._rows(of, key, one.columns, self._past(lifetime))
+                    for of, key, one, lifetime, held in zip(
+                        inputs,
+                        _keys(node),
+                        node.inputs,
+                        lifetimes(node),
+                        self.groups(ref),
+                        strict=True,
                     )
                 )
             case Aggregate() if node.collected:
@@ -327,6 +326,52 @@ class _Builder:
         [below] = self.inputs[ref]
         return self.append_only(node.input) and self._kept_by(below, node.partition) is not None
 
+    def groups(self, ref: int) -> tuple[TraceSpec | None, ...]:
+        """Of a join's inputs the aggregates' traces of whose groups their rows are made, one by one."""
+        node, inputs = self.nodes[ref], self.inputs[ref]
+        if not isinstance(node, MultiwayJoin):
+            return ()
+        return tuple(self._groups(of, key) for of, key in zip(inputs, _keys(node), strict=True))
+
+    def _groups(self, of: int, key: Collection[str]) -> TraceSpec | None:
+        """None where the groups cannot be looked up by what the key is of theirs, and are many."""
+        columns = {name: name for name in self.nodes[of].columns}
+        while isinstance(node := self.nodes[of], Projection | Filter):
+            if isinstance(node, Projection):
+                below = {out.name: out.expression for out in node.outputs}
+                read = {n: below[c] for n, c in columns.items()}
+                columns = {n: one.references[0] for n, one in read.items() if one.is_column}
+            [of] = self.inputs[of]
+        if not isinstance(node, Aggregate) or self._summed(of) is None:
+            return None
+        if node.keys and not (key and all(columns.get(name) in node.keys for name in key)):
+            return None
+        return self._aggregate_traces(node, self.inputs[of][0])[0]
+
+    def _summed(self, ref: int) -> tuple[tuple[str, str], ...] | None:
+        """What an aggregate adds up, if that and how many there are is all that it does."""
+        node = self.nodes[ref]
+        if not isinstance(node, Aggregate) or self._leaves:
+            return None
+        added, counted = (AggregateFunction.SUM, AggregateFunction.AVG), AggregateFunction.COUNT
+        if not all(call.function in (*added, counted) for call in node.aggregates):
+            return None
+        if self._past(key_lifetime(node.input, node.keys)) is not None:
+            return None
+        found = list[tuple[str, str]]()
+        for call in node.aggregates:
+            if call.function in added and call.argument is not None:
+                kind = exact_type(node.input, Expression.column(call.argument), self._of_source)
+                if kind is None:
+                    return None
+                found.append((call.argument, kind))
+        return tuple(dict.fromkeys(found))
+
+    def _of_source(self, scan: Scan, column: str) -> str | None:
+        """The type that a source declares of a column."""
+        columns = self._sources[scan.source].columns
+        return next((one.type for one in columns if one.key == column), None)
+
     def _rows(
         self, of: int, key: Iterable[str], columns: Iterable[str], past: Past | None
     ) -> TraceSpec | None:
@@ -349,7 +394,7 @@ class _Builder:
             own = self._aggregate_traces(node, inputs[0])
             found += [replace(trace, past=past) for trace in own]
         if isinstance(node, SessionGroups):
-            calls = [node.time, node.gap, *_calls(node.aggregates)]
+            calls = [node.time, node.gap, *calls_of(node.aggregates)]
             sessions = self._trace(inputs[0], TraceKind.SESSIONS, node.by, (), calls)
             found.append(replace(sessions, past=self._past(session_lifetime(node))))
         if isinstance(node, Upsert):
@@ -376,7 +421,7 @@ class _Builder:
         return Past(ends, tuple(tables), lifetime.is_exclusive)
 
     def _aggregate_traces(self, node: Aggregate, below: int) -> tuple[TraceSpec, ...]:
-        calls = _calls(call for call in node.aggregates if call.expression is None)
+        calls = calls_of(call for call in node.aggregates if call.expression is None)
         found = [self._trace(below, TraceKind.ACCUMULATORS, node.keys, (), calls)]
         if not self.append_only(node.input):
             arguments = dict.fromkeys(
@@ -406,85 +451,18 @@ class _Builder:
             list(calls),
             self.append_only(self.nodes[of]),
         ]
-        return TraceSpec(f"_trace_{_digest(text)[:16]}", kind, key, columns)
+        return TraceSpec(f"_trace_{digest(text)[:16]}", kind, key, columns)
 
 
 def _traces(operators: Iterable[Operator]) -> tuple[TraceSpec, ...]:
     return tuple(dict.fromkeys(trace for one in operators for trace in one.traces))
 
 
-def _calls(calls: Iterable[AggregateCall]) -> list[list[str | None]]:
-    return [[call.name, call.function.value, call.argument] for call in calls]
+def _keys(node: MultiwayJoin) -> list[list[str]]:
+    """By input the columns that are equated with others."""
+    equated = {name for e in node.equalities for name in (e.left, e.right)}
+    return [[name for name in one.columns if name in equated] for one in node.inputs]
 
 
 def _rest(columns: Iterable[str], key: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in columns if name not in key)
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _canonical_groups(node: Aggregate | SessionGroups) -> list[Any]:
-    """What groups have beside keys and calls. Nothing, and not an empty list, where nothing is said:
-    names of traces stay."""
-    if isinstance(node, SessionGroups):
-        return [node.window, node.time, node.gap]
-    texts = [[call.name, call.text] for call in node.collected]
-    return [texts] if texts else []
-
-
-def _canonical_step(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
-    """A plan over leaves of its own, with what is below."""
-    if isinstance(node, Scan):
-        return [node.source, list(node.columns)]
-    return [_canonical(node, sources), [_canonical_step(b, sources) for b in node.inputs]]
-
-
-def _canonical(node: Node, sources: Mapping[str, SourceTable]) -> list[Any]:
-    """One node without its inputs, as JSON values. A change here renames every trace."""
-    match node:
-        case Scan():
-            source = sources[node.source]
-            declared = [[c.key, c.type, c.nullable] for c in source.columns]
-            keys = ("table", "append_only") if source.is_table else ("format", "subscribe")
-            read = [source.options.get(key, "") for key in keys]
-            # Nothing, and not an empty list, where nothing is said: names of traces stay.
-            decoding = [[list(pair) for pair in decoding_options(source).items()]]
-            text = [node.source.lower(), list(node.columns), declared, source.provider, *read]
-            text += [pairs for pairs in decoding if pairs and not source.is_table]
-        case Projection():
-            text = [[output.name, output.expression.text] for output in node.outputs]
-        case Filter():
-            text = [node.predicate.text]
-        case TimeWindow():
-            text = [node.name, node.timestamp, node.size, node.slide]
-        case Temporal():
-            text = [node.column, node.comparison, node.bound.text]
-        case UnionAll():
-            text = []
-        case Values():
-            text = [list(node.columns), [[cell.text for cell in row] for row in node.rows]]
-        case Generate():
-            text = [list(node.names), node.generator.text]
-        case Weigh():
-            text = [node.weight.text]
-        case Join():
-            raise AssertionError("joins of two are merged into multiway joins before")
-        case MultiwayJoin():
-            text = [[e.text for e in node.equalities], [c.text for c in node.conditions]]
-        case Aggregate() | SessionGroups():
-            text = [list(node.keys), _calls(node.aggregates), *_canonical_groups(node)]
-        case Window():
-            calls = [[c.name, c.function.text, c.over] for c in node.calls]
-            limit: list[Any] = [] if node.first is None else [[node.first]]
-            text = [list(node.partition), calls, *limit]
-        case Watermark():
-            text = [node.column, str(node.delay)]
-        case Upsert():
-            text = list(node.keys)
-        case Recursive():
-            # its limit is no part of what it computes
-            text = [list(node.columns), _canonical_step(_joined_step(node), sources)]
-    return [type(node).__name__, *text]

@@ -32,11 +32,13 @@ class ViewChange(Enum):
 @dataclass(frozen=True)
 class Known:
     """A relation whose rows a table of the version holds, with weights, under these columns in the
-    order of the relation's own. `leaf` is the source that stands for it in the circuit."""
+    order of the relation's own; or an aggregate, whose `groups` they are. `leaf` is the source that
+    stands for it in the circuit."""
 
     leaf: str
     table: str
     columns: tuple[str, ...]
+    groups: Operator | None = None
 
 
 @dataclass(frozen=True)
@@ -131,32 +133,34 @@ def _known_relations(
     """By ref of the new circuit: relations of which a table of the version has all rows."""
     tables = dict(_remembered(before, held))
     return {
-        operator.ref: Known(f"_known_{operator.ref}", *tables[operator.digest])
+        operator.ref: replace(tables[operator.digest], leaf=f"_known_{operator.ref}")
         for operator in after.operators
         if operator.digest in tables and operator.ref not in doubted
     }
 
 
-def _remembered(
-    circuit: Circuit, held: Collection[str]
-) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-    """Digests of relations, with the table that has their rows and its columns in their order; of
-    several for one relation the last: outboxes come last."""
+def _remembered(circuit: Circuit, held: Collection[str]) -> Iterator[tuple[str, Known]]:
+    """Digests of relations that are known, without their leaves; of several for one relation the last:
+    outboxes come last, and those that have to be put together first."""
     by_ref = {operator.ref: operator for operator in circuit.operators}
+    for operator in circuit.operators:
+        if operator.summed is not None and operator.accumulators.table in held:
+            table, columns = operator.accumulators.table, operator.node.columns
+            yield operator.digest, Known("", table, columns, operator)
     for operator in circuit.operators:
         for below, trace in zip(operator.inputs, operator.rows, strict=False):
             columns = by_ref[below].node.columns
             if trace is None or trace.kind is not TraceKind.ROWS or trace.table not in held:
                 continue
             if set(trace.row) == set(columns):
-                yield by_ref[below].digest, (trace.table, columns)
+                yield by_ref[below].digest, Known("", trace.table, columns)
         if isinstance(operator.node, Upsert):
             [trace] = (t for t in operator.traces if t.kind is TraceKind.ROWS)
             if trace.table in held:
-                yield operator.digest, (trace.table, operator.node.columns)
+                yield operator.digest, Known("", trace.table, operator.node.columns)
     for outbox in circuit.outboxes:
         if outbox.table in held:
-            yield by_ref[outbox.ref].digest, (outbox.table, outbox.columns)
+            yield by_ref[outbox.ref].digest, Known("", outbox.table, outbox.columns)
 
 
 def _pruned(

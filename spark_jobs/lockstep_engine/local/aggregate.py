@@ -39,7 +39,6 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
 from lockstep_engine.operators import accumulators as sql
 from lockstep_engine.operators.aggregate import (
-    accumulator_table,
     exact_sums_of,
     extremes_of,
     value_traces,
@@ -48,7 +47,7 @@ from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE, ExactSum
 from lockstep_engine.operators.extremes import Extremes
 from lockstep_engine.told import fetched
 
-__all__ = ["aggregated", "is_aggregated"]
+__all__ = ["aggregated", "groups_held", "is_aggregated"]
 
 _GROUP, _AT, _PLACE = "_group", "_at", "_place"
 
@@ -84,7 +83,7 @@ def aggregated(
     accumulators = sql.accumulators_of(node, by_value.keys(), types)
     groups = _Groups.of(node, delta, traces)
     increments = _increments(node, accumulators, delta, groups)
-    table = accumulator_table(operator)
+    table = operator.accumulators.table
     bins = {
         one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
         for one in exact_sums_of(node, types)
@@ -109,6 +108,30 @@ def aggregated(
     names = [call.name for call in node.aggregates]
     changes = row_changes(states, names, node.keys, ranks(totals[_GROUP].to_numpy()), is_there)
     return LocalEvaluation(Sifted(changes), appends)
+
+
+def groups_held(spark: SparkSession, operator: Operator, trace: Rows) -> Rows:
+    """The rows of an aggregate whose groups have these rows in its trace of accumulators, and `_weight`;
+    of an aggregate of which `summed` says what it adds up. Raises Unlike where Spark is to do it."""
+    node = operator.node
+    assert isinstance(node, Aggregate), "of which the trace is"
+    types = {**{f.name: f.dataType for f in trace.schema}, **sql.declared_types(operator)}
+    _check_types(node, (), types)
+    accumulators = sql.accumulators_of(node, (), types)
+    held = trace.with_number(STEP, FIRST - 1)
+    groups = _Groups.of(node, held, {})
+    names = [one.name for one in accumulators]
+    rows = held.table.select(names).append_column(_GROUP, pa.chunked_array([groups.of_delta]))
+    totals = merged(rows, _GROUP, accumulators)
+    of = totals[_GROUP].to_numpy()
+    for name, column in groups.key_columns(of).items():
+        totals = totals.append_column(name, column)
+    totals = totals.append_column(STEP, pa.chunked_array([np.full(len(of), FIRST - 1)]))
+    if node.keys:
+        totals = totals.filter(pc.fill_null(pc.greater(totals[sql.ROWS], 0), False))
+    found = _valued(spark, node, types, totals, groups)
+    columns = [*node.keys, *(call.name for call in node.aggregates)]
+    return found.select(columns).with_number(WEIGHT, 1)
 
 
 def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]) -> None:

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from lockstep.sql.plans.digits import LEAST_SCALE, MOST_DIGITS, WHOLE, bounded, exact_result, of_all
 from lockstep.sql.plans.formulas import (
     Arithmetic,
     Case,
@@ -57,15 +58,12 @@ from lockstep_engine.told import is_well_formed
 
 __all__ = ["decimal_of_both", "projected", "sifted"]
 
-_MOST_DIGITS = 38
-_LEAST_SCALE = 6
-"""So many digits after the point a decimal keeps, if it has them, whatever comes before it."""
 MOST_DIVIDED = 5_000
 """So many rows are divided here, one by one."""
 _DIGITS: Mapping[type[DataType], int] = MappingProxyType(
-    {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
+    {kind: WHOLE[kind().simpleString()] for kind in (ByteType, ShortType, IntegerType, LongType)}
 )
-"""Of the decimals that Spark makes of whole numbers, from the narrowest on."""
+"""Of the decimals that Spark makes of whole numbers."""
 
 _EARLIEST, _LATEST = -719_162, 2_932_896
 """Days of the years 1 to 9999: Arrow's calendar has no years of more than two bytes."""
@@ -258,16 +256,11 @@ def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
         kind = _widest([left.kind, right.kind])
         made = _WHOLE[sign](left.cast(kind), right.cast(kind))
         return _Value(made, kind, left.nullable or right.nullable)
-    (ours, our_scale), (theirs, their_scale) = left.digits, right.digits
-    if sign == "*":
-        precision, scale = ours + theirs + 1, our_scale + their_scale
-    else:
-        precision, scale = _digits_of_all([left.digits, right.digits])
-        precision += 1
-    decimal = _bounded(precision, scale)
+    precision, scale = exact_result(sign, left.digits, right.digits)
+    decimal = DecimalType(*bounded((precision, scale)))
     may_be_null = left.may_be_null or right.may_be_null
-    ours_as, theirs_as = DecimalType(ours, our_scale), DecimalType(theirs, their_scale)
-    if precision <= _MOST_DIGITS:
+    ours_as, theirs_as = DecimalType(*left.digits), DecimalType(*right.digits)
+    if precision <= MOST_DIGITS:
         exact = _WHOLE[sign](left.cast(ours_as), right.cast(theirs_as))
     else:
         wide = [
@@ -275,17 +268,9 @@ def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
             for side, kind in ((left, ours_as), (right, theirs_as))
         ]
         # Of more digits than this Spark would leave some out before it rounds.
-        exact = _WHOLE[sign](*wide).cast(pa.decimal128(_MOST_DIGITS, scale))
-    found = _Value(exact, DecimalType(min(precision, _MOST_DIGITS), scale), may_be_null)
+        exact = _WHOLE[sign](*wide).cast(pa.decimal128(MOST_DIGITS, scale))
+    found = _Value(exact, DecimalType(min(precision, MOST_DIGITS), scale), may_be_null)
     return _Value(_rounded(found, decimal), decimal, may_be_null)
-
-
-def _bounded(precision: int, scale: int) -> DecimalType:
-    """What Spark makes of a result with so many digits: whole ones go before all but six others."""
-    if precision <= _MOST_DIGITS:
-        return DecimalType(precision, scale)
-    whole = precision - scale
-    return DecimalType(_MOST_DIGITS, max(_MOST_DIGITS - whole, min(scale, _LEAST_SCALE)))
 
 
 def _divided(left: _Value, right: _Value) -> _Value:
@@ -296,8 +281,8 @@ def _divided(left: _Value, right: _Value) -> _Value:
     if max(1 if isinstance(one, pa.Scalar) else len(one) for one in data) > MOST_DIVIDED:
         raise Unlike
     (ours, our_scale), (theirs, their_scale) = left.digits, right.digits
-    scale = max(_LEAST_SCALE, our_scale + theirs + 1)
-    kind = _bounded(ours - our_scale + their_scale + scale, scale)
+    scale = max(LEAST_SCALE, our_scale + theirs + 1)
+    kind = DecimalType(*bounded((ours - our_scale + their_scale + scale, scale)))
     sizes = [len(one) for one in data if not isinstance(one, pa.Scalar)]
     columns = [_unscaled(one, sizes[0] if sizes else 1) for one in (left, right)]
     shift = kind.scale + their_scale - our_scale
@@ -312,7 +297,7 @@ def _divided(left: _Value, right: _Value) -> _Value:
         made.append(_half_up(above * above_by, below * below_by))
     if any(one is not None and abs(one) >= 10**kind.precision for one in made):
         raise Unlike
-    exact = Context(prec=_MOST_DIGITS)
+    exact = Context(prec=MOST_DIGITS)
     decimals = [None if one is None else Decimal(one).scaleb(-kind.scale, exact) for one in made]
     column = pa.chunked_array([pa.array(decimals, to_arrow_type(kind))])
     return _Value(column if sizes else column[0], kind, True)
@@ -322,7 +307,7 @@ def _unscaled(value: _Value, size: int) -> list[int | None]:
     """Its decimals as whole numbers, without the point."""
     precision, scale = value.digits
     one = replace(value, data=value.cast(DecimalType(precision, scale)))
-    exact = Context(prec=_MOST_DIGITS)
+    exact = Context(prec=MOST_DIGITS)
     return [
         None if found is None else int(found.scaleb(scale, exact))
         for found in one.column(size).to_pylist()
@@ -344,16 +329,10 @@ def _common(values: Sequence[_Value]) -> DataType:
     return _decimal([replace(value, is_written=False).digits for value in values])
 
 
-def _digits_of_all(digits: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Precision and scale that hold all values of decimals with these."""
-    scale = max(scale for _, scale in digits)
-    return max(precision - scale for precision, scale in digits) + scale, scale
-
-
 def _decimal(digits: Sequence[tuple[int, int]]) -> DataType:
     """The decimal that holds all values of decimals with these digits."""
-    precision, scale = _digits_of_all(digits)
-    if precision > _MOST_DIGITS:
+    precision, scale = of_all(digits)
+    if precision > MOST_DIGITS:
         raise Unlike
     return DecimalType(precision, scale)
 
@@ -389,8 +368,8 @@ def _check_is_near(sides: Sequence[_Value], common: DecimalType) -> None:
 
 def decimal_of_both(*digits: tuple[int, int]) -> DecimalType:
     """The decimal as which Spark compares two: where it had too many digits, without the last ones."""
-    precision, scale = _digits_of_all(digits)
-    over = max(0, precision - _MOST_DIGITS)
+    precision, scale = of_all(digits)
+    over = max(0, precision - MOST_DIGITS)
     return DecimalType(precision - over, max(0, scale - over))
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
@@ -39,6 +40,7 @@ from pyspark.sql.types import (
 )
 
 from lockstep.errors import WrongUse
+from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import (
     Aggregate,
     AggregateCall,
@@ -53,6 +55,7 @@ __all__ = [
     "Accumulator",
     "accumulators_of",
     "collected_name",
+    "declared_types",
     "is_exact",
     "places_of",
     "summed",
@@ -63,6 +66,10 @@ __all__ = [
 ROWS = "_rows"
 
 Groups = Aggregate | SessionGroups
+
+_WHOLE: Mapping[str, DataType] = MappingProxyType(
+    {kind.simpleString(): kind for kind in (ByteType(), ShortType(), IntegerType(), LongType())}
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,17 @@ def types_of(
         schema = delta.select(*columns_of(names)).schema if names else ()
         context.types[node] = {field.name: field.dataType for field in schema}
     return context.types[node]
+
+
+def declared_types(operator: Operator) -> Mapping[str, DataType]:
+    """The types of the arguments that an aggregate adds up, of which sources tell them (`summed`)."""
+    assert operator.summed is not None, "its rows are read off its accumulators"
+    return {name: _WHOLE.get(kind) or _decimal(kind) for name, kind in operator.summed}
+
+
+def _decimal(kind: str) -> DecimalType:
+    precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    return DecimalType(int(precision), int(scale))
 
 
 def accumulators_of(

@@ -21,6 +21,7 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import (
     FIRST,
     STEP,
+    WEIGHT,
     columns_of,
     merge_steps,
     only_keys,
@@ -33,6 +34,7 @@ from lockstep_engine.operators.accumulators import (
     Accumulator,
     accumulators_of,
     collected_name,
+    declared_types,
     is_exact,
     places_of,
     summed,
@@ -51,7 +53,7 @@ from lockstep_engine.operators.exact_sums import (
 from lockstep_engine.operators.extremes import Extremes, extremes_per_step, values_append
 from lockstep_engine.operators.row_changes import row_changes
 
-__all__ = ["accumulator_table", "aggregate", "exact_sums_of", "extremes_of", "value_traces"]
+__all__ = ["aggregate", "exact_sums_of", "extremes_of", "groups_before", "value_traces"]
 
 
 def aggregate(
@@ -73,7 +75,7 @@ def aggregate(
         # twice before it has kept them.
         lifted = _merged(lifted, [*node.keys, STEP], accumulators).persist()
         kept = (lifted,)
-    table = accumulator_table(operator)
+    table = operator.accumulators.table
     trace = state.traces.get(table)
     appends = {table: _merged(lifted, node.keys, accumulators)}
     sums = exact_sums_of(node, types)
@@ -151,11 +153,22 @@ def extremes_of(
     return found
 
 
-def accumulator_table(operator: Operator) -> str:
-    tables = [t.table for t in operator.traces if t.kind is TraceKind.ACCUMULATORS]
-    if len(tables) != 1:
-        raise ValueError(f"an aggregate has one trace of accumulators, not {len(tables)}")
-    return tables[0]
+def groups_before(operator: Operator, trace: DataFrame) -> DataFrame:
+    """The rows of an aggregate whose groups have these rows in its trace of accumulators, and `_weight`;
+    of an aggregate of which `summed` says what it adds up. Lazy."""
+    node = operator.node
+    assert isinstance(node, Aggregate), "of which the trace is"
+    types = declared_types(operator)
+    accumulators = accumulators_of(node, (), types)
+    merged = _merged(trace, node.keys, accumulators)
+    if node.keys:
+        merged = merged.where(f"{ROWS} > 0")
+    else:
+        # One row comes of no rows, too: that of a group which has never been told.
+        merged = merged.join(trace.limit(1).select(F.lit(True).alias("_there")), how="cross")
+    values = (F.expr(value_of(call, node, types)).alias(call.name) for call in node.aggregates)
+    weight = F.lit(1).cast("bigint").alias(WEIGHT)
+    return merged.select(*columns_of(node.keys), *values, weight)
 
 
 def _merged(

@@ -6,7 +6,7 @@ weight and its step. An expression that looked at other rows, or at a clock, wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import gcd
 
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Filter, Generate, Project, Scan, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import Aggregate, Filter, Generate, Project, Scan, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, step_before
@@ -33,10 +33,11 @@ __all__ = [
     "add_window",
     "filter_rows",
     "generate",
+    "leaf_below",
+    "leaves_below",
     "net_by_pane",
     "project",
     "rows_before",
-    "scanned_below",
     "union_all",
     "weigh",
 ]
@@ -124,27 +125,40 @@ def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:
     return reduce(DataFrame.union, deltas)
 
 
-def scanned_below(
+def leaf_below(
     operators: Mapping[int, Operator] | Sequence[Operator], ref: int
-) -> tuple[Scan, Mapping[str, str]] | None:
-    """The scan whose rows, and no others, a relation is made of, one by one, and which of the relation's
-    columns are columns of the scan; None where there is more to it."""
+) -> tuple[Operator, Mapping[str, str]] | None:
+    """The scan or the aggregate whose rows, and no others, a relation is made of, one by one, and which
+    of the relation's columns are columns of that; None where there is more to it."""
     operator = operators[ref]
     match operator.node:
-        case Scan() as scan:
-            return scan, {name: name for name in scan.columns}
+        case Scan() | Aggregate() as node:
+            return operator, {name: name for name in node.columns}
         case Filter() | Weigh():
-            return scanned_below(operators, operator.inputs[0])
+            return leaf_below(operators, operator.inputs[0])
         case Project() as node:
-            below = scanned_below(operators, operator.inputs[0])
+            below = leaf_below(operators, operator.inputs[0])
             if below is None:
                 return None
-            scan, columns = below
+            leaf, columns = below
             read = {o.name: o.expression for o in node.outputs if o.expression.is_column}
             found = {name: columns.get(one.references[0]) for name, one in read.items()}
-            return scan, {name: column for name, column in found.items() if column is not None}
+            return leaf, {name: column for name, column in found.items() if column is not None}
         case _:
             return None
+
+
+def leaves_below(
+    operators: Mapping[int, Operator] | Sequence[Operator], ref: int
+) -> Iterator[Operator]:
+    """What a relation's rows from before are read from: scans, values and aggregates, one as often as it
+    is read."""
+    operator = operators[ref]
+    if not operator.inputs or isinstance(operator.node, Aggregate):
+        yield operator
+        return
+    for below in operator.inputs:
+        yield from leaves_below(operators, below)
 
 
 def rows_before(
@@ -157,7 +171,7 @@ def rows_before(
     """The rows that a relation had before the interval, with their `_weight`, from those of its leaves;
     None where one of these had none. What is linear gives for rows what it gives for changes."""
     operator = operators[ref]
-    if not operator.inputs:
+    if not operator.inputs or isinstance(operator.node, Aggregate):
         return leaf(operator)
     found = [rows_before(operators, one, leaf, evaluate, context) for one in operator.inputs]
     inputs = tuple(rows.select("*", step_before()) for rows in found if rows is not None)
