@@ -180,6 +180,7 @@ class Pipeline:
         between, and it is taken and given back once. Raises LeaseHeld as each stage by itself does."""
         from lockstep.adapters.lease import held, new_holder
 
+        assert not self._is_held, "it would wait for itself"
         self._opened()
         with held(self._store, self.name, new_holder(), self._clock, progress):
             self._is_held = True

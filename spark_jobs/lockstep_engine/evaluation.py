@@ -44,6 +44,7 @@ from lockstep_engine.deltas import (
     consolidate,
     quoted,
 )
+from lockstep_engine.judging import evaluated_now, may_fail
 from lockstep_engine.local.changes import consolidated
 from lockstep_engine.local.evaluation import LocalOperators
 from lockstep_engine.local.relations import LocalRows
@@ -245,6 +246,7 @@ class _Building:
             return Evaluation(_values(operator.node, self.context))
         if isinstance(operator.node, Recursive):
             return self._of_recursion(operator)
+        judged = self._judged(operator)
         knows_empty = (
             isinstance(operator.node, MultiwayJoin | Temporal) and operator.ref not in self.silent
         )
@@ -261,7 +263,21 @@ class _Building:
             state = self._first_rows(operator, operator.node, state)
         if isinstance(operator.node, Watermark):
             return self._watermark(operator, operator.node, state)
-        return evaluate(operator, inputs, state, self._context_of(operator))
+        evaluation = evaluate(operator, inputs, state, self._context_of(operator))
+        return replace(evaluation, kept=(*evaluation.kept, *judged)) if judged else evaluation
+
+    def _judged(self, operator: Operator) -> list[DataFrame]:
+        """The deltas, now evaluated, of those inputs of which nothing is written that would be; of rows
+        that are here that is done."""
+        judged = list[DataFrame]()
+        for ref, trace in zip(operator.inputs, operator.groups, strict=False):
+            is_asked = trace is not None and ref not in self.silent
+            if not is_asked or self.context.guarding or not may_fail(self.operators, ref):
+                continue
+            if not self.local.is_on or self.local.of(ref) is None:
+                self.deltas[ref] = made = evaluated_now(self.delta(ref))
+                judged.append(made)
+        return judged
 
     def _first_rows(self, operator: Operator, node: Window, state: State) -> State:
         """Of what a LIMIT has to look at, where that is much, what it can give."""

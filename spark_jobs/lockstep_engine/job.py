@@ -245,7 +245,11 @@ def _result(
         f"{steps}: appended {sum(write.records for write in writes):,} rows to "
         f"{len({write.table for write in writes})} tables"
     )
-    tables = {**attempt.job.base_tables, **heads}
+    # Traces that no query needs any more would stand still, and be taken for good ones by a release
+    # that has them.
+    named = {trace.table for trace in attempt.circuit.traces}
+    base = {t: s for t, s in attempt.job.base_tables.items() if not is_trace(t) or t in named}
+    tables = {**base, **heads}
     return IntervalResult(tables, writes, attempt.watch.seconds, opened)
 
 

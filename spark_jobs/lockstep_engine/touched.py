@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
@@ -342,7 +343,7 @@ class Touched:
         trace = self._in_trace(leaf.accumulators, keys, context)
         try:
             return None if trace is None else groups_held(context.spark, leaf, trace)
-        except Unlike:
+        except (Unlike, pa.ArrowNotImplementedError):
             return None
 
     def own_here(self, operator: Operator) -> Mapping[str, Rows] | None:

@@ -185,3 +185,33 @@ def test_a_correlation_with_what_does_not_vary_fails_for_its_group(shop: Shop) -
     shop.advance()
     shop.check({"together": query})
     assert failed(shop) == {}
+
+
+RATES = (
+    "SELECT l.id, g.rate FROM @limits l JOIN (SELECT code, 12 / (count(*) - 3) AS rate FROM @sales "
+    "GROUP BY code) g ON l.code = g.code"
+)
+SOUND_RATES = RATES.replace("12 / (count(*) - 3)", "try_divide(12, count(*) - 3)") + (
+    " WHERE g.rate IS NOT NULL"
+)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["at first", "later"])
+def test_a_row_is_known_to_fail_when_it_comes_whoever_meets_it(shop: Shop, is_first: bool) -> None:
+    """The join keeps no row of the groups: it reads them off the aggregate's own trace."""
+    sources = shop.source("sales", SOURCES[0]) + shop.source("limits", SOURCES[1])
+    shop.deploy({"rates": RATES}, sources)
+    if not is_first:
+        shop.sql("INSERT INTO @sales VALUES (9, 1, 1, '5')")
+        shop.advance()
+    shop.sql("INSERT INTO @sales VALUES (1, 1, 1, '4'), (2, 1, 1, '4'), (3, 1, 1, '4')")
+    shop.advance()
+    assert sum(failed(shop).values()) == 1
+    shop.sql("INSERT INTO @limits VALUES (1, '4', 3, 1), (2, '5', 8, 2)")
+    shop.advance()
+    shop.check({"rates": SOUND_RATES})
+    assert sum(failed(shop).values()) == 1
+    shop.sql("INSERT INTO @sales VALUES (4, 1, 1, '4')")
+    shop.advance()
+    shop.check({"rates": SOUND_RATES})
+    assert failed(shop) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     IntegerType,
     LongType,
     StructField,
     StructType,
+    TimestampNTZType,
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
@@ -87,6 +90,8 @@ KINDS = st.sampled_from(
         (WIDE, FINE),
         (DecimalType(38, 0), DecimalType(38, 30)),
         (DecimalType(9, 3), IntegerType()),
+        (DateType(), DateType()),
+        (TimestampNTZType(), TimestampNTZType()),
     ]
 )
 VALUES = st.integers(-2000, 2000)
@@ -95,6 +100,10 @@ VALUES = st.integers(-2000, 2000)
 def as_kind(value: int, kind: DataType) -> Any:
     if isinstance(kind, DecimalType):
         return Decimal(value).scaleb(-min(kind.scale, 2))
+    if isinstance(kind, DateType):
+        return date(2020, 1, 1) + timedelta(days=value // 50)
+    if isinstance(kind, TimestampNTZType):
+        return datetime(2020, 1, 1) + timedelta(seconds=value // 50)
     return value // 100
 
 
@@ -118,7 +127,7 @@ def test_what_is_left_out_would_not_be_seen(
 ) -> None:
     """A value that changes at some steps, beside rows that do."""
     of_a, of_b = {"k": LongType(), "x": kinds[0]}, {"y": kinds[1]}
-    before_a = rows([(n, as_kind(x, kinds[0]), 1) for n, x in enumerate(held)], of_a)
+    before_a = rows([(n, as_kind(x, kinds[0]), 1 + n % 2) for n, x in enumerate(held)], of_a)
     before_b = rows([(as_kind(first, kinds[1]), 1)], of_b)
     values = [first, *(value for value, _ in sorted(later, key=lambda one: one[1]))]
     steps = sorted(step for _, step in later)

@@ -86,6 +86,9 @@ def test_columns_are_followed_to_where_they_are_declared() -> None:
     count = AggregateCall("c", AggregateFunction.COUNT, None)
     grouped = Aggregate(made, ("a",), (count,))
     assert (of("`a`", grouped), of("`c`", grouped)) == ("decimal(26,2)", None)
+    # Iceberg has no narrow numbers, and a trace may have been read.
+    narrow = Aggregate(SCAN, ("b", "c"), ())
+    assert (of("`b`"), of("`b`", narrow), of("`c`", narrow)) == ("smallint", None, "int")
     joined = MultiwayJoin((made, renamed(SCAN, d="`h`")))
     assert (of("`a`", joined), of("`d`", joined)) == ("decimal(26,2)", "decimal(5,0)")
     assert of("`a`", UnionAll((made, made))) is None

@@ -75,7 +75,7 @@ MOST_KEPT = 8 << 20
 """So many values may be in the batches that a look-up keeps at once, in all columns: it leaves others
 theirs."""
 MOST_KEPT_AGAIN = KEPT_BYTES // 32
-"""So many, a quarter of what is kept, where they are looked up again and again."""
+"""So many, where they are looked up again and again: a quarter of what is kept, if they are numbers."""
 
 _WHOLE = (IntegerType, LongType)
 

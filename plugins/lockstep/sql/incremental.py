@@ -29,7 +29,7 @@ from lockstep.sql.circuit import (
     TraceSpec,
 )
 from lockstep.sql.plans.columns import origin
-from lockstep.sql.plans.exact_types import exact_type
+from lockstep.sql.plans.exact_types import NARROW, exact_type
 from lockstep.sql.plans.extremes_by import extremes_by
 from lockstep.sql.plans.lifetimes import Lifetime, key_lifetime, lifetimes, session_lifetime
 from lockstep.sql.plans.loops import leaf_beside
@@ -357,6 +357,9 @@ class _Builder:
         if not all(call.function in (*added, counted) for call in node.aggregates):
             return None
         if self._past(key_lifetime(node.input, node.keys)) is not None:
+            return None
+        columns = map(Expression.column, node.keys)
+        if any(exact_type(node.input, key, self._of_source) in NARROW for key in columns):
             return None
         found = list[tuple[str, str]]()
         for call in node.aggregates:

@@ -22,7 +22,7 @@ from lockstep.sql.plans.nodes import (
     Weigh,
 )
 
-__all__ = ["exact_type"]
+__all__ = ["NARROW", "exact_type"]
 
 _SPELLINGS = {
     "byte": "tinyint",
@@ -30,6 +30,8 @@ _SPELLINGS = {
     "integer": "int",
     "long": "bigint",
 } | {name: name for name in WHOLE}
+NARROW = ("tinyint", "smallint")
+"""In a table of Iceberg's they are INTs, and so may be what was read from a trace."""
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 
 Declared = Callable[[Scan, str], str | None]
@@ -94,7 +96,8 @@ def _of_column(name: str, node: Node, declared: Declared) -> _Type | None:
         case TimeWindow() if name != node.name:
             return _of_column(name, node.input, declared)
         case Aggregate() if name in node.keys:
-            return _of_column(name, node.input, declared)
+            found = _of_column(name, node.input, declared)
+            return None if found in NARROW else found
         case MultiwayJoin():
             [below] = (one for one in node.inputs if name in one.columns)
             return _of_column(name, below, declared)
