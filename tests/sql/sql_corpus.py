@@ -136,5 +136,18 @@ ONLY_SPARK = {
     "pipe of values": "VALUES (1, 'x'), (2, 'y') AS q (k, l) |> JOIN t ON k = a |> SELECT l, b",
     "pipe, union": "TABLE u |> UNION ALL TABLE u |> SELECT d, count(*) OVER w AS n WINDOW w AS "
     "(PARTITION BY d)",
+    "alias in a key": "SELECT b % 2 AS k, a, max(a) AS m FROM t GROUP BY k + 1, a, b % 2",
+    "alias of a literal in a key": "SELECT max(a) AS m, 3 AS abc FROM t GROUP BY b % abc",
+    "alias in a rollup": "SELECT b AS k, count(*) AS n FROM t GROUP BY ROLLUP(k, k * 2)",
+    "alias that is a column too, in a key": "SELECT a + 1 AS b, count(*) AS n FROM t GROUP BY b * 2, a",
+    "having by an alias that hides a column": "SELECT a AS b, count(*) AS n FROM t GROUP BY a "
+    "HAVING b > 1",
+    "having by a key that an alias hides": "SELECT a AS b, b AS x FROM t GROUP BY a, b HAVING b > 1",
+    "having by a literal that hides a column": "SELECT 2 AS b, c FROM t GROUP BY c HAVING b > 1",
+    "having by an aggregate that hides a column": "SELECT c, sum(a) AS b FROM t GROUP BY c HAVING b > 2",
+    "having over an alias inside an aggregate": "SELECT c, min(a) AS b FROM t GROUP BY c "
+    "HAVING max(b) > 1 AND b IS NOT NULL",
+    "alias beside a lambda's name": "SELECT b AS x, count(*) AS n FROM t "
+    "GROUP BY b, transform(array(a), x -> x + 1)",
 }
 """What DuckDB, or the translation for it, says in another way or not at all."""

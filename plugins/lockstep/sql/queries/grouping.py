@@ -6,8 +6,9 @@ aggregates in the SELECT list is projected above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
@@ -78,14 +79,23 @@ class Grouping:
     """Collects keys with `add_key`, then rewrites SELECT items with `output`; `build` ends it.
 
     `below` gives expressions for parts of keys and of arguments (a time window, a subquery); columns
-    of a query around are keys before all others.
+    of a query around are keys before all others. `named` are items of the SELECT list by their names
+    (lower case), which stand inside keys for columns that there are not.
     """
 
-    def __init__(self, source: SourceText, scope: Scope, below: Special) -> None:
+    def __init__(
+        self,
+        source: SourceText,
+        scope: Scope,
+        below: Special,
+        named: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.source = source
         self.scope = scope
         self.aliases: dict[str, Expression] = {}
+        self.is_having = False  # where items of the list go before columns that are no keys
         self._special = below
+        self._named = named
         self._lowering = ExpressionLowering(source, scope)
         self._keys: dict[str, str] = {}
         self._below: dict[str, Expression] = {}
@@ -96,7 +106,7 @@ class Grouping:
 
     def add_key(self, key: Any) -> str:
         """One expression of GROUP BY, or the name of a plan column; returns the key's column."""
-        expression = Expression.column(key) if isinstance(key, str) else self._lower(key)
+        expression = Expression.column(key) if isinstance(key, str) else self._lower_key(key)
         if expression.text not in self._keys:
             self._keys[expression.text] = self._project(expression, "_key")
         return self._keys[expression.text]
@@ -225,6 +235,12 @@ class Grouping:
     def _lower(self, node: Any) -> Expression:
         return self._lowering.lower(node, self._special)
 
+    def _lower_key(self, key: Any) -> Expression:
+        names = {one.name.lower() for one in key.find_all(exp.Column)} & self._named.keys()
+        lowering = ExpressionLowering(self.source, self.scope)
+        lowering.aliases = {n: self._lower(self._named[n]) for n in names if not self.scope.has(n)}
+        return lowering.lower(key, self._special)
+
     def _project(self, expression: Expression, prefix: str) -> str:
         """The column below the aggregate that holds an expression."""
         for name, known in self._below.items():
@@ -289,17 +305,22 @@ class Grouping:
 
     def _key_column(self, node: Any) -> Expression:
         names = [part.name for part in identifier_parts(node)]
+        alias = self.aliases.get(names[0].lower())
+        of_list = alias if self.is_having and len(names) == 1 else None
         try:
             column, fields = resolved(self.scope, node)
         except NoSuchColumnError as error:
-            alias = self.aliases.get(names[0].lower())
             if self._sets and alias is None and names[0].lower() == "grouping__id":
                 return self._bits_of(self._set_keys(), "BIGINT")
             if alias is None:
                 raise column_error(self.source, node, error) from None
             return with_fields(alias, names[1:])
         except AmbiguousError as error:
-            raise column_error(self.source, node, error) from None
+            if of_list is None:
+                raise column_error(self.source, node, error) from None
+            return of_list
+        if f"`{column}`" not in self._keys and of_list is not None:
+            return of_list
         if f"`{column}`" not in self._keys:
             raise self._not_grouped(".".join(names), self.source.position_of(node))
         return with_fields(Expression.column(self._keys[f"`{column}`"]), fields)

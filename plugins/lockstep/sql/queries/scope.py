@@ -194,6 +194,16 @@ class Scope:
             return replace(self, outer=outer)
         return replace(self, node=Join(outer.scan, self.node, (), ()), outer=outer)
 
+    def has(self, name: str) -> bool:
+        """Whether a column is meant by a name, or several may be."""
+        try:
+            self.resolve([name])
+        except NoSuchColumnError:
+            return False
+        except AmbiguousError:
+            return True
+        return True
+
     def resolve(self, parts: Sequence[str]) -> tuple[str, int]:
         """The plan column that a dotted name means, and how many of its parts that took.
 

@@ -90,7 +90,12 @@ class SelectLowering:
     def _grouped(
         self, items: list[Item], keys: list[Any], sets: list[list[Any]], conditions: dict[str, Any]
     ) -> Lowered:
-        grouping = Grouping(self.source, self.scope, self._value)
+        named = {
+            item.name.lower(): item.node
+            for item in reversed(items)
+            if item.node is not None and not contains_aggregate(item.node)
+        }
+        grouping = Grouping(self.source, self.scope, self._value, named)
         for key in keys:
             grouping.add_key(key)
         if sets:
@@ -106,7 +111,9 @@ class SelectLowering:
             self.source, items, lower, grouping.aliases, self._named_windows(), grouping.shape
         )
         outputs = stage.outputs()
+        grouping.is_having = True
         having = stage.condition(conditions["having"])
+        grouping.is_having = False
         qualify = stage.condition(conditions["qualify"])
         order = stage.order(self._sorted, outputs)
         wanted = {name: grouping.seen_from(query) for name, query in later.items()}
