@@ -29,7 +29,7 @@ from lockstep.sql.circuit import (
     TraceSpec,
 )
 from lockstep.sql.plans.columns import origin
-from lockstep.sql.plans.exact_types import NARROW, exact_type
+from lockstep.sql.plans.exact_types import NARROW, declares_exact, exact_type
 from lockstep.sql.plans.extremes_by import extremes_by
 from lockstep.sql.plans.lifetimes import Lifetime, key_lifetime, lifetimes, session_lifetime
 from lockstep.sql.plans.loops import leaf_beside
@@ -60,11 +60,6 @@ from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.table_options import index_of
 
 __all__ = ["build_circuit"]
-
-_EXACT = re.compile(
-    r"(tiny|small|big)?int|integer|byte|short|long|(decimal|dec|numeric)\b.*", re.IGNORECASE
-)
-"""Types of which a sum is the same in any order."""
 
 _WITHOUT_ORDER = re.compile(r"\b(map|variant|interval|geography|geometry)\b", re.IGNORECASE)
 
@@ -226,8 +221,7 @@ class _Builder:
                 return from_inputs
 
     def _is_exact(self, node: Node, expression: Expression) -> bool:
-        declared = self._declared(node, expression)
-        return declared is not None and _EXACT.fullmatch(declared) is not None
+        return declares_exact(self._declared(node, expression))
 
     def _has_order(self, node: Node, expression: Expression) -> bool:
         declared = self._declared(node, expression)

@@ -22,7 +22,7 @@ from lockstep.sql.plans.nodes import (
     Weigh,
 )
 
-__all__ = ["NARROW", "exact_type"]
+__all__ = ["NARROW", "declares_exact", "exact_type"]
 
 _SPELLINGS = {
     "byte": "tinyint",
@@ -103,6 +103,11 @@ def _of_column(name: str, node: Node, declared: Declared) -> _Type | None:
             return _of_column(name, below, declared)
         case _:
             return None
+
+
+def declares_exact(text: str | None) -> bool:
+    """Whether a declared type, if there is one, is of whole numbers or decimals."""
+    return _read(text) is not None
 
 
 def _read(text: str | None) -> _Type | None:
