@@ -15,7 +15,7 @@ from typing import Any
 from meanings import AGGREGATES
 from oracle import Meaning
 
-from lockstep.sql.plans.columns import as_they_are, only
+from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.nodes import (
     CHANGE_COLUMNS,
     Aggregate,
@@ -163,10 +163,23 @@ class PlanMaker:
             has = Join(Filter(before, below), others, *keys, kind=JoinKind.ANTI)
             ended = Project(has, (*as_they_are((case, place)), Output(bound, more)))
             step = UnionAll((step, ended))
+        step = self._among_itself(step, before, (case, place))
         name = before.source
         self.steps[name] = step
         node = recursive(anchor, step, name, 5, name)
         return Relation(node, {case: "long", place: key, bound: "long"}, case)
+
+    def _among_itself(self, step: Node, before: Scan, by: tuple[str, str]) -> Node:
+        """Perhaps each row of a level once, or only rows that have one of the level before with them, or
+        have none."""
+        if self._random.random() < 0.3:
+            step = Aggregate(step, step.columns, ())
+        if self._random.random() < 0.3:
+            names = {name: self._fresh("itself") for name in before.columns}
+            kind = self._random.choice([JoinKind.SEMI, JoinKind.ANTI])
+            theirs = (names[by[0]], names[by[1]])
+            step = Join(step, renamed(before, names), by, theirs, kind=kind)
+        return step
 
     def _fresh(self, stem: str) -> str:
         self._made += 1

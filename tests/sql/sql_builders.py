@@ -183,6 +183,9 @@ def plan_sql(node: Node, dialect: Dialect | None = None) -> str:
                 over = by + c.over.replace("`", q("").strip()[0])
                 value = f"{d.expression(c.function)} OVER ({over}) AS {q(c.name)}"
                 text = f"SELECT *, {value} FROM ({text})"
+        case Generate() if d is SPARK:
+            made = f"{d.expression(node.generator)} made AS {', '.join(map(q, node.names))}"
+            text = f"SELECT * FROM {inputs[0]} LATERAL VIEW {made}"
         case Generate() | Weigh():
             raise NotImplementedError("DuckDB and Spark have no one text for these")
         case Aggregate():

@@ -147,6 +147,16 @@ ONLY_SPARK = {
     "having by an aggregate that hides a column": "SELECT c, sum(a) AS b FROM t GROUP BY c HAVING b > 2",
     "having over an alias inside an aggregate": "SELECT c, min(a) AS b FROM t GROUP BY c "
     "HAVING max(b) > 1 AND b IS NOT NULL",
+    "lateral range": "SELECT t.a, q.id FROM t, LATERAL range(3) q WHERE q.id <= t.a",
+    "interval of signed parts": "SELECT ts + INTERVAL 1 DAY -2 HOURS +3 MINUTES AS x, "
+    "-INTERVAL -1 day 1 hour -1 minute AS y FROM t",
+    "variants that are lists": "SELECT t.a, pos, key, CAST(value AS STRING) AS v FROM t, "
+    "LATERAL variant_explode(parse_json(concat('[', a, ', {\"b\": 1}]'))) WHERE a IS NOT NULL",
+    "variants that are objects": "SELECT t.a, q.k, q.n, CAST(q.v AS STRING) AS v FROM t LEFT "
+    "JOIN LATERAL variant_explode(input => parse_json(concat('{\"y\": ', a, ', \"b\": [1]}'))) "
+    "AS q(n, k, v) ON true",
+    "variants that are neither": "SELECT t.a, pos, CAST(value AS STRING) AS v FROM t LEFT JOIN "
+    "LATERAL variant_explode_outer(parse_json(CAST(a AS STRING)))",
     "alias beside a lambda's name": "SELECT b AS x, count(*) AS n FROM t "
     "GROUP BY b, transform(array(a), x -> x + 1)",
 }

@@ -70,6 +70,11 @@ SAME = {
         "FROM t LATERAL VIEW explode(array(a, b)) z AS q |> JOIN u ON q = u.a |> SELECT q, d",
         "SELECT q, d FROM (SELECT * FROM t LATERAL VIEW explode(array(a, b)) z AS q) JOIN u ON q = u.a",
     ),
+    "a relation's name behind new columns": (
+        "FROM t |> EXTEND t.a + 1 AS z |> DROP ts |> EXTEND t.b * z AS y |> SET c = y |> WHERE t.a > 1 "
+        "|> SELECT c",
+        "SELECT b * (a + 1) AS c FROM t WHERE a > 1",
+    ),
     "a pivot of a pivot": (
         "SELECT * FROM (SELECT a, b, c FROM t) PIVOT (sum(b) FOR c IN ('x', 'y')) "
         "|> UNPIVOT (val FOR k IN (x, y)) |> SELECT k, val",

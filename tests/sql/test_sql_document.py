@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from forms import AROUND, FORMS, NESTED
-from queries import ASOF, GROUPS, JOINS, RECURSION, SETS, SUBQUERIES, TABLES, TIME, WINDOWS
+from queries import (
+    ASOF,
+    GROUPS,
+    JOINS,
+    LEVELS,
+    MORE,
+    RECURSION,
+    SETS,
+    SUBQUERIES,
+    TABLES,
+    TIME,
+    WINDOWS,
+)
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported
@@ -42,9 +54,10 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Sets and constants": SETS,
     "Groups and generated rows": GROUPS,
     "Window functions and LIMIT": WINDOWS,
-    "Steps of a query, and other forms": FORMS,
+    "Steps of a query, and other forms": {**FORMS, **MORE},
     "Fields of structs": NESTED,
     "Recursion": RECURSION,
+    "Rows of a level beside each other": LEVELS,
     "ASOF JOIN, which Spark has not": ASOF,
     "Time": TIME,
 }
@@ -56,6 +69,10 @@ NOTES: Mapping[str, str] = {
     "Recursion": "As in Spark, rows at level 100 (the anchor is level 0), or at that of `MAX RECURSION "
     "LEVEL`, are an error,\nand the anchor's types rule. The work is that of the change, once for each "
     "level that it reaches: a Spark job\nor two ([decision 0011](decisions/0011-recursion.md)).",
+    "Rows of a level beside each other": "DISTINCT, EXCEPT, a join of the recursion with itself, `[NOT] "
+    "IN` and `[NOT] EXISTS` see the rows of the level\nbefore, as in Spark, and not those of all levels "
+    "so far. Spark has no GROUP BY, window or LIMIT in a step; here they\nare of one level, too, judged "
+    "by another query of the same meaning.",
     "ASOF JOIN, which Spark has not": "Each row beside the nearest one of the other side: ON has "
     "equalities and one of `>=`, `>`, `<=`, `<`, or\n`MATCH_CONDITION` has the latter. `USING` has "
     "equal columns, and without\n`MATCH_CONDITION` the time as the last of them, which is at or "

@@ -55,6 +55,7 @@ from lockstep.sql.plans.nodes import (
     Window,
 )
 from lockstep.sql.plans.nodes import Project as Projection
+from lockstep.sql.plans.recursion import level_of
 from lockstep.sql.plans.sessions import session_groups
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep.sql.sources.table_options import index_of
@@ -81,20 +82,32 @@ def build_circuit(project: Project) -> Circuit:
 def _cost(node: Node) -> Cost:
     """Operators look up only the keys of the change; a product has no key, nor has a window over all
     rows, nor an aggregate over all rows that is computed anew."""
+    if not isinstance(node, Recursive):
+        return Cost.CHANGE if _is_keyed(node, frozenset()) else Cost.STATE
+    within = _within(joined_step(node))
+    are_keyed = all(_is_keyed(one, frozenset(map(level_of, one.inputs))) for one in within)
+    return Cost.CHANGE if are_keyed else Cost.STATE
+
+
+def _is_keyed(node: Node, levels: Collection[str | None]) -> bool:
+    """Whether there is a key to look up by, beside that of the levels of a recursion."""
     match node:
         case MultiwayJoin():
-            paths = (path(node, start) for start in range(len(node.inputs)))
-            is_keyed = all(hop.equalities for hops in paths for hop in hops[1:])
-            return Cost.CHANGE if is_keyed else Cost.STATE
+            hops = (hop for start in range(len(node.inputs)) for hop in path(node, start)[1:])
+            return all(any(e.left not in levels for e in hop.equalities) for hop in hops)
         case Window():
-            return Cost.CHANGE if node.partition else Cost.STATE
-        case Aggregate():
-            return Cost.STATE if node.collected and not node.keys else Cost.CHANGE
-        case Recursive():
-            inner = map(_cost, _within(joined_step(node)))
-            return Cost.STATE if Cost.STATE in inner else Cost.CHANGE
+            return not set(node.partition) <= set(levels)
+        case Aggregate() if node.collected:
+            return not set(node.keys) <= set(levels)
         case _:
-            return Cost.CHANGE
+            return True
+
+
+def _takes_back(node: Node) -> bool:
+    """Whether rows go where others come: a group that is there stays, but its aggregates change."""
+    return isinstance(node, Weigh | Window | SessionGroups) or (
+        isinstance(node, Aggregate) and bool(node.aggregates)
+    )
 
 
 def _within(node: Node) -> Iterator[Node]:
@@ -204,16 +217,13 @@ class _Builder:
             case Scan() if node.source in self._leaves:
                 return self._leaves[node.source].append_only
             case Recursive():
-                return from_inputs and not any(isinstance(o, Weigh) for o in _within(node.step))
+                return from_inputs and not any(map(_takes_back, _within(node.step)))
             case Scan():
                 source = self._sources[node.source]
                 return source.append_only and not layout_of(source).takes_back
             case Upsert():
                 return False
-            case Aggregate():
-                # A group that is there stays; with aggregates its row changes.
-                return from_inputs and not node.aggregates
-            case Weigh() | Window() | SessionGroups():
+            case _ if _takes_back(node):
                 return False
             case Temporal():
                 return from_inputs and node.enters

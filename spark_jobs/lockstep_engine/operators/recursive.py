@@ -1,15 +1,16 @@
 """WITH RECURSIVE: with R(0) the anchor and R(l + 1) = F(R(l), B), the rows of all levels.
 
-F, the step, is a circuit of operators that are linear in R, over the relations B beside it. Its own
-incremental form gives ΔR(l + 1) from the changes of R(l) and of B, and splits in two, as F is linear:
+F, the step, is a circuit of operators over the relations B beside it. A row carries the level that it
+is of, and rows meet or are grouped within a level: F of all levels is F of each. Its own incremental
+form gives, with the change of B alone, what all levels change by where the one before does not; then
+levels are taken in order, each when all that it changes by is known:
 
-    ΔR(l + 1) = F(ΔR(l), B + ΔB) + (F(R(l), B + ΔB) - F(R(l), B))
+    ΔR(l + 1) = F(R(l) + ΔR(l), B + ΔB) - F(R(l), B)
 
-The second term needs no level's change, and is there for all levels at once, from the traces that
-joins in the step have of R; then the first one is added level by level. A row carries the level that
-it is of: what is taken back is taken back where it came, and a level is worked on once, when all that
-it changes by is known. Without that, where a cycle appears as its rows go, those that come and those
-that are taken back would go round in it one behind the other, and no round would be empty.
+Where F is linear in R (`plans.recursion.is_linear`) that is F(ΔR(l), B + ΔB), which reads nothing of R,
+and what the change of B alone gave. What is taken back is taken back where it came. Without levels,
+where a cycle appears as its rows go, those that come and those that are taken back would go round in
+it one behind the other, and no round would be empty.
 
 `_step` is the greatest of all that a row was made of, as in a join: many steps go through the levels at
 once, and a level is judged to be empty, or beyond the limit, at the end of each of them.
@@ -18,16 +19,17 @@ once, and a level is judged to be empty, or beyond the limit, at the end of each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.errors import WrongUse
 from lockstep.sql.circuit import Operator, sources_below
 from lockstep.sql.plans.loops import leaf_beside
 from lockstep.sql.plans.nodes import BEFORE, LEVEL, MultiwayJoin, Recursive, Scan, UnionAll
+from lockstep.sql.plans.recursion import is_linear, level_of
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate
@@ -60,12 +62,11 @@ def recursive(
     held = {leaf_beside(n): rows for n, rows in enumerate(state.rows[1:])}
     # What is worked out level by level is worked out again at the end, for the traces.
     step = _Step(operator.body, given, held, context.silenced(), evaluate)
-    level_of = F.lit(0).cast("bigint").alias(LEVEL)
-    first = anchor.select(*columns_of(node.columns), level_of, *columns_of([WEIGHT, STEP]))
+    level_of_anchor = F.lit(0).cast("bigint").alias(LEVEL)
+    first = anchor.select(*columns_of(node.columns), level_of_anchor, *columns_of([WEIGHT, STEP]))
     found = [computed(consolidate(first, columns))]
     made, _ = step.change(found[0] if _lowest(found[0]) is not None else None, state.traces)
     pending = None if made is None else _typed(node, found[0], made, context)
-    known = step.without_levels(state.traces)
     while pending is not None:
         pending = computed(consolidate(pending, columns))
         level = _lowest(pending)
@@ -73,27 +74,37 @@ def recursive(
             break
         if level >= node.limit:
             raise _too_deep(node)
-        # a list, as generated code refers to it: a number would be another class for each level
-        is_level = F.array_contains(F.lit([level]).cast("array<bigint>"), F.col(LEVEL))
-        found.append(pending.where(is_level))
-        made, _ = step.change(found[-1], known)
-        later = pending.where(~is_level)
+        found.append(pending.where(_is_level(LEVEL, level)))
+        if is_linear(node.step):
+            # what the change beside it makes of the level is there
+            later = pending.where(~_is_level(LEVEL, level))
+            made, _ = step.change(found[-1], step.without_levels(state.traces))
+        else:
+            later = pending.where(~_is_level(LEVEL, level, level + 1))
+            made, _ = step.change(found[-1], step.of_level(state.traces, level))
         pending = later.union(made) if made is not None else later
     rows = computed(reduce(DataFrame.union, found).coalesce(context.partitions))
     _, appends = replace(step, context=context).change(rows, state.traces)
-    return Evaluation(rows.select(*columns_of([*node.columns, WEIGHT, STEP])), appends)
+    delta = rows.select(*columns_of([*node.columns, WEIGHT, STEP]))
+    return Evaluation(delta, appends, tuple(step.kept))
+
+
+def _is_level(column: str, *levels: int) -> Column:
+    """As a list, to which generated code refers: a number would be another class for each level."""
+    return F.array_contains(F.lit([*levels]).cast("array<bigint>"), F.col(column))
 
 
 @dataclass(frozen=True)
 class _Step:
     """The step over the relations beside it: their changes, None for one that has none, and of those in
-    followed tables the rows that were there before."""
+    followed tables the rows that were there before. `kept` are the frames that are to be released."""
 
     operators: tuple[Operator, ...]
     beside: Mapping[str, DataFrame | None]
     rows: Mapping[str, DataFrame | None]
     context: Context
     evaluate: Evaluate
+    kept: list[DataFrame] = field(default_factory=list)
 
     def change(
         self, rows: DataFrame | None, traces: Traces
@@ -115,6 +126,7 @@ class _Step:
             if _has_change(one, inputs, state):
                 evaluation = self.evaluate(one, inputs, state, self.context)
                 deltas[one.ref] = evaluation.delta
+                self.kept.extend(evaluation.kept)
                 appends.update(evaluation.appended(evaluation.delta))
         return deltas[self.operators[-1].ref], appends
 
@@ -125,7 +137,7 @@ class _Step:
             else traces.get(trace.table)
             for ref, trace in zip(operator.inputs, operator.rows, strict=False)
         )
-        return State(tuple(rows))
+        return State(tuple(rows), traces)
 
     def _leaf(self, leaf: Operator) -> DataFrame | None:
         """The rows of a relation beside the recursion before the interval."""
@@ -134,11 +146,25 @@ class _Step:
         return None if rows is None else rows.select(*columns_of([*leaf.node.columns, WEIGHT]))
 
     def without_levels(self, traces: Traces) -> Traces:
-        """The traces of what does not read the level before: the others are of no level in hand."""
-        levelled = {
-            spec.table for one in self.operators for spec in one.traces if LEVEL in spec.row
+        """The traces of what does not read the level before."""
+        return {**traces, **dict.fromkeys(self._levels)}
+
+    def of_level(self, traces: Traces, level: int) -> Traces:
+        """The traces with the rows of one level, where they are of levels."""
+        every = {table: (traces.get(table), name) for table, name in self._levels.items()}
+        of = {t: r.where(_is_level(n, level)) for t, (r, n) in every.items() if r is not None}
+        return {**traces, **of}
+
+    @cached_property
+    def _levels(self) -> Mapping[str, str]:
+        """By table of a trace the column that says of which level its rows are."""
+        return {
+            spec.table: name
+            for one in self.operators
+            for name in map(level_of, one.node.inputs)
+            for spec in one.traces
+            if name is not None and name in spec.row
         }
-        return {table: None if table in levelled else rows for table, rows in traces.items()}
 
 
 def beside_in_tables(operator: Operator) -> frozenset[int]:

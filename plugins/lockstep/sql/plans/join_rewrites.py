@@ -13,6 +13,7 @@ from itertools import count
 
 from lockstep.sql.plans.columns import as_they_are, only
 from lockstep.sql.plans.expressions import all_of, conjuncts, equality, rejects_nulls, substitute
+from lockstep.sql.plans.loops import reads_level
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Expression,
@@ -109,7 +110,9 @@ def condition_to_join_keys(node: Node) -> Node:
 
 
 def semi_below_inner(node: Node) -> Node:
-    """(a JOIN b) SEMI JOIN c on a's columns → (a SEMI JOIN c) JOIN b: fewer rows to remember."""
+    """(a JOIN b) SEMI JOIN c on a's columns → (a SEMI JOIN c) JOIN b: fewer rows to remember.
+
+    Not where c is of a level of a recursion and a is not: a would be compared with each level."""
     if not (isinstance(node, Join) and not node.kind.shows_right and isinstance(node.left, Join)):
         return node
     inner = node.left
@@ -117,11 +120,14 @@ def semi_below_inner(node: Node) -> Node:
     read = {*node.left_keys, *condition} - {*node.right.columns}
     if not read or inner.kind not in (JoinKind.INNER, JoinKind.LEFT):
         return node
-    if read <= set(inner.left.columns):
-        return replace(inner, left=replace(node, left=inner.left))
-    if inner.kind is JoinKind.INNER and read <= set(inner.right.columns):
-        return replace(inner, right=replace(node, left=inner.right))
-    return node
+    side = "left" if read <= set(inner.left.columns) else "right"
+    below = inner.left if side == "left" else inner.right
+    if not read <= set(below.columns) or (side == "right" and inner.kind is not JoinKind.INNER):
+        return node
+    if reads_level(node.right) and not reads_level(below):
+        return node
+    moved = replace(node, left=below)
+    return replace(inner, left=moved) if side == "left" else replace(inner, right=moved)
 
 
 def semi_below_project(node: Node) -> Node:

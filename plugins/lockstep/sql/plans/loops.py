@@ -8,10 +8,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lockstep.sql.plans.nodes import Node
 
-__all__ = ["BEFORE", "LEVEL", "Recursive", "leaf_beside"]
+__all__ = ["BEFORE", "LEVEL", "Recursive", "leaf_beside", "leaf_of_level", "reads_level"]
 
 BEFORE, LEVEL = "the level before", "_level"
 """What the step of a Recursive reads of itself: a leaf, and its column that counts from 0."""
+
+
+_LEAF_OF_LEVEL = "recursion "
+
+
+def leaf_of_level(number: int) -> str:
+    """What a step reads of itself until it is cut: the leaf of the recursion of that number."""
+    return f"{_LEAF_OF_LEVEL}{number}"
+
+
+def reads_level(node: Node) -> bool:
+    """Whether a plan reads such a leaf."""
+    source = getattr(node, "source", None)
+    if not node.inputs and isinstance(source, str):
+        return source.startswith(_LEAF_OF_LEVEL)
+    return any(map(reads_level, node.inputs))
 
 
 def leaf_beside(place: int) -> str:

@@ -1,15 +1,16 @@
 """WITH RECURSIVE as a node: the plan of the step, cut at what does not read the level before.
 
-A step that is linear in the level before (it reads it once, its rows one by one) makes of a change of
-a level the change of the next one. So every operator in it is one that the circuit has anyway, whose
-rows carry the level they are of; what stands beside them is maintained as any other relation.
+Every operator in it is one that the circuit has anyway, whose rows carry the level that they are of:
+groups, windows and joins of a level with itself have it as one more key. What stands beside them is
+maintained as any other relation.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lockstep.sql.plans.columns import as_they_are, only
+from lockstep.sql.names import fresh_name
+from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.expressions import reads_clock
 from lockstep.sql.plans.loops import leaf_beside
@@ -22,6 +23,7 @@ from lockstep.sql.plans.nodes import (
     Generate,
     Join,
     JoinKind,
+    MultiwayJoin,
     Node,
     Output,
     Project,
@@ -35,11 +37,11 @@ from lockstep.sql.plans.nodes import (
 from lockstep.sql.plans.rewrites import rewrite, tidy
 from lockstep.sql.plans.sharing import fill_shared, with_inputs
 
-__all__ = ["NotLinearError", "recursive"]
+__all__ = ["StepError", "is_linear", "level_of", "recursive"]
 
 
-class NotLinearError(Exception):
-    """The step does with the level before what is not done row by row; `instead` says what to write."""
+class StepError(Exception):
+    """The step cannot be taken level by level, or has no end; `instead` says what to write."""
 
     def __init__(self, what: str, instead: str) -> None:
         self.what, self.instead = what, instead
@@ -48,9 +50,9 @@ class NotLinearError(Exception):
 
 def recursive(anchor: Node, step: Node, leaf: str, limit: int, name: str) -> Recursive:
     """The relation of an anchor and a step, plans of the same columns; in the step, the level before is
-    a Scan of `leaf`. Raises NotLinearError."""
+    a Scan of `leaf`. Raises StepError."""
     if not _reads(step, leaf):
-        raise NotLinearError("a recursion whose step does not read it", "leave RECURSIVE out")
+        raise StepError("a recursion whose step does not read it", "leave RECURSIVE out")
     cut = _Cut(leaf)
     body = cut.at(rewrite(step))
     _check_joins(body)
@@ -89,79 +91,119 @@ class _Cut:
 
 
 def _check_joins(node: Node) -> None:
-    if isinstance(node, Join) and node.kind is not JoinKind.INNER:
-        if node.kind is JoinKind.FULL or _reads(node.right, BEFORE):
-            raise NotLinearError(
-                "a recursion on the side of an outer, semi or anti join that may be missing",
-                "use JOIN, or put the recursion on the other side",
-            )
-        if node.condition is not None and _reads(node.left, BEFORE):
-            raise NotLinearError(
-                "an outer, semi or anti join of a recursion with more than equalities of both sides",
-                "use JOIN, or put what is compared into keys",
-            )
+    if isinstance(node, Join) and node.kind in (JoinKind.LEFT, JoinKind.FULL):
+        left, right = (_reads(side, BEFORE) for side in node.inputs)
+        if (right and not left) or (left and not right and node.kind is JoinKind.FULL):
+            raise _without_end("the side of an outer join that is shown in any case")
     for below in node.inputs:
         _check_joins(below)
 
 
-def _leveled(node: Node) -> Node:
-    """The plan with the column LEVEL in every relation that reads the level before."""
+def _without_end(which: str) -> StepError:
+    return StepError(
+        "what a step of WITH RECURSIVE gives whatever the level before has, and so has no end "
+        f"({which}),",
+        "move these rows to the anchor, or use JOIN",
+    )
+
+
+def _leveled(node: Node, is_compared: bool = False) -> Node:
+    """The plan with the column LEVEL in every relation that reads the level before; `is_compared` says
+    whether rows are compared above it, or others are taken from them, so that they may have an end."""
     match node:
         case Scan():
             return replace(node, columns=(*node.columns, LEVEL))
         case Project():
             level = Output(LEVEL, Expression.column(LEVEL))
-            return Project(_leveled(node.input), (*node.outputs, level))
+            return Project(_leveled(node.input, is_compared), (*node.outputs, level))
         case Filter(predicate=Expression() as predicate) if reads_clock(predicate):
             raise _on_the_clock()
         case Filter() | Generate() | TimeWindow() | Weigh():
-            return replace(node, input=_leveled(node.input))
+            return replace(node, input=_leveled(node.input, is_compared))
         case UnionAll():
-            return UnionAll(tuple(_branch(branch) for branch in node.branches))
+            is_less = any(isinstance(branch, Weigh) for branch in node.branches)
+            return UnionAll(tuple(_branch(one, is_compared or is_less) for one in node.branches))
         case Join():
-            return _leveled_join(node)
+            return _leveled_join(node, is_compared)
         case Aggregate():
-            raise NotLinearError(
-                "an aggregate, or DISTINCT, of the rows of a level in WITH RECURSIVE",
-                "do it in a query that reads the recursion, or in one that it reads",
-            )
+            groups = replace(node, input=_leveled(node.input, True), keys=(*node.keys, LEVEL))
+            return groups if node.keys else _with_empty(groups)
         case Window():
-            raise NotLinearError(
-                "a window function, or LIMIT, over the rows of a level in WITH RECURSIVE",
-                "apply it in a query that reads the recursion",
-            )
+            partition = (*node.partition, LEVEL)
+            return replace(node, input=_leveled(node.input, True), partition=partition)
         case _:
-            raise NotLinearError(
+            raise StepError(
                 "a recursion inside the step of another one", "write it as a view of its own"
             )
 
 
-def _on_the_clock() -> NotLinearError:
-    return NotLinearError(
+def _on_the_clock() -> StepError:
+    return StepError(
         "a condition on the clock on the rows of a level in WITH RECURSIVE",
         "write it in the anchor, in a relation that the step joins, or in what reads the recursion",
     )
 
 
-def _branch(node: Node) -> Node:
-    if not _reads(node, BEFORE):
-        raise NotLinearError(
-            "a part of a step of WITH RECURSIVE that does not read it, and so has no end,",
-            "move that part of the UNION ALL to the anchor",
-        )
-    return only(_leveled(node), (*node.columns, LEVEL))
+def _branch(node: Node, is_compared: bool) -> Node:
+    """A branch with the column LEVEL; one that does not read the level before is there for every level
+    that has rows."""
+    if _reads(node, BEFORE):
+        return only(_leveled(node, is_compared), (*node.columns, LEVEL))
+    if not is_compared:
+        raise _without_end("a part of UNION ALL that does not read it")
+    return Join(node, _levels(), (), ())
 
 
-def _leveled_join(node: Join) -> Join:
-    reads = [_reads(side, BEFORE) for side in node.inputs]
-    if all(reads):
-        raise NotLinearError(
-            "a step of WITH RECURSIVE that reads it more than once",
-            "read it once, and join with the tables that it is made of",
-        )
+def _levels() -> Node:
+    """The levels that have rows: of others there is nothing to make."""
+    return Aggregate(Scan(BEFORE, (LEVEL,)), (LEVEL,), ())
+
+
+def _with_empty(groups: Aggregate) -> Node:
+    """Aggregates of whole levels, with those of levels of which no row has come so far."""
+    without = UnionAll((_levels(), Weigh(only(groups, (LEVEL,)), Expression("-1"))))
+    values = (Output(call.name, Expression(call.over_nothing)) for call in groups.aggregates)
+    return UnionAll((groups, Project(without, (*as_they_are((LEVEL,)), *values))))
+
+
+def _leveled_join(node: Join, is_compared: bool) -> Node:
+    """Rows of one level meet."""
     if node.condition is not None and reads_clock(node.condition):
         raise _on_the_clock()
     left, right = (
-        _leveled(side) if here else side for side, here in zip(node.inputs, reads, strict=True)
+        _leveled(side, is_compared) if _reads(side, BEFORE) else side for side in node.inputs
     )
-    return replace(node, left=left, right=right)
+    if not (LEVEL in left.columns and LEVEL in right.columns):
+        return replace(node, left=left, right=right)
+    level = fresh_name(LEVEL, {*left.columns, *right.columns})
+    both = replace(
+        node,
+        left=left,
+        right=renamed(right, {LEVEL: level}),
+        left_keys=(*node.left_keys, LEVEL),
+        right_keys=(*node.right_keys, level),
+        null_safe=(*node.null_safe, False),
+    )
+    return only(both, (*node.columns, LEVEL))
+
+
+def is_linear(step: Node) -> bool:
+    """Whether the step makes of a sum of levels the sum of what it makes of each: it reads them once,
+    row by row."""
+    if isinstance(step, Aggregate | Window):
+        return False
+    is_join = isinstance(step, Join | MultiwayJoin)
+    if is_join and sum(_reads(side, BEFORE) for side in step.inputs) > 1:
+        return False
+    return all(map(is_linear, step.inputs))
+
+
+def level_of(node: Node) -> str | None:
+    """The column of a node in a step that says of which level a row is; None where it is of none."""
+    if isinstance(node, Scan):
+        return LEVEL if node.source == BEFORE else None
+    below = [name for name in map(level_of, node.inputs) if name is not None]
+    if not below or not isinstance(node, Project):
+        return below[0] if below else None
+    is_level = (o.name for o in node.outputs if o.expression == Expression.column(below[0]))
+    return next(is_level, None)

@@ -126,6 +126,11 @@ class AggregateCall:
         return f"{self.function.value}({self.argument or '*'})"
 
     @property
+    def over_nothing(self) -> str:
+        """The value over no rows, as Spark SQL."""
+        return "0L" if self.function is AggregateFunction.COUNT else self.of_nothing
+
+    @property
     def called(self) -> str:
         """The name, in lower case, of the function as Spark SQL calls it."""
         return self.text.partition("(")[0].lower()

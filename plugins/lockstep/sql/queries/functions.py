@@ -17,6 +17,7 @@ __all__ = [
     "AGGREGATES",
     "COLLECTED",
     "GENERATORS",
+    "VARIANT_GENERATORS",
     "admit_clocks",
     "aggregates_around",
     "aggregates_in",
@@ -102,10 +103,12 @@ COLLECTED: Mapping[str, str] = {
 }
 """Aggregates that are computed anew for the groups that changed, with what each is of no rows. Some of
 them have another form in the circuit (`plans.moments`, `plans.extremes_by`)."""
+VARIANT_GENERATORS = ("variant_explode", "variant_explode_outer")
 GENERATORS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("explode", "explode_outer"), ("col",)),
     **dict.fromkeys(("posexplode", "posexplode_outer"), ("pos", "col")),
     **dict.fromkeys(("inline", "inline_outer", "stack", "json_tuple"), ()),
+    **dict.fromkeys(VARIANT_GENERATORS, ("pos", "key", "value")),
 }
 """Functions that make rows, with the names of their columns; () where the arguments decide."""
 

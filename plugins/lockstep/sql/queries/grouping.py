@@ -175,7 +175,7 @@ class Grouping:
 
     def over_nothing(self, outputs: Sequence[Expression]) -> tuple[Expression, ...] | None:
         """Each output where there is no row to aggregate; None where a window is among them."""
-        values = {call.name: Expression(_of_nothing(call)) for call in self._calls}
+        values = {call.name: Expression(call.call.over_nothing) for call in self._calls}
         values.update((name, Expression.column(name)) for name in self._carried)
         if any(name not in values for output in outputs for name in output.references):
             return None
@@ -492,8 +492,3 @@ def _filter(
         place = 1 if name in ("max_by", "min_by") else 0
         values[place] = _case(condition, values[place])
     return False
-
-
-def _of_nothing(call: GroupedCall) -> str:
-    """What an aggregate is of no rows."""
-    return "0L" if call.function is AggregateFunction.COUNT else call.of_nothing

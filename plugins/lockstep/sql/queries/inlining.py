@@ -12,7 +12,8 @@ __all__ = ["inline"]
 
 
 def inline(query: Any, cte: Any) -> None:
-    """Each reference of the query to the expression becomes a subquery of FROM under its name."""
+    """Each reference of the query to the expression becomes a subquery of FROM under its name; the
+    expression itself is gone, also where nothing refers to it."""
     columns = cte.args["alias"].args.get("columns")
     inside = {id(one) for one in cte.find_all(exp.Table)}
     for table in list(query.find_all(exp.Table)):
@@ -24,3 +25,4 @@ def inline(query: Any, cte: Any) -> None:
         alias = exp.TableAlias(this=name.copy(), columns=[one.copy() for one in listed or []])
         derived = exp.Subquery(this=cte.this.copy(), alias=alias, joins=table.args.get("joins"))
         table.replace(copy_with_words(derived, table))
+    cte.pop()

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from lockstep.errors import Position, ProjectError
 from lockstep.sql.plans.columns import as_they_are, only, renamed
+from lockstep.sql.plans.loops import leaf_of_level
 from lockstep.sql.plans.nesting import ShapesOf
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -41,6 +42,7 @@ from lockstep.sql.queries.select_list import Item, listed, own_name, sort_nodes
 from lockstep.sql.queries.selecting import SelectLowering
 from lockstep.sql.queries.subqueries import Subqueries
 from lockstep.sql.reading.syntax import SourceText
+from lockstep.sql.reading.tokens import SAMPLE
 
 __all__ = ["Environment", "lower_query", "output_position"]
 
@@ -66,7 +68,7 @@ _INSTEAD = {
         name: (f"{name.upper()} BY before LIMIT", "write ORDER BY, which is an order of all rows")
         for name in sorted(_OF_PLACES)
     },
-    "sample": ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`"),
+    "sample": SAMPLE,
     "version": ("time travel", "name the table only"),
 }
 
@@ -121,7 +123,7 @@ class _Queries:
         clause = query.args.get("with_")
         if clause is None:
             return environment
-        for cte in clause.expressions:
+        for cte in list(clause.expressions):
             if clause.args.get("recursive") and refers(body_of(cte), cte.alias):
                 lowered = self._recursion(cte, replace(environment, outer=None))
                 environment = environment.plus(cte.alias, lowered)
@@ -145,7 +147,7 @@ class _Queries:
         first = self.query(anchor, environment)
         named = self._relations.renamed(cte.args.get("alias"), first)
         self._leaves += 1
-        leaf, columns = f"recursion {self._leaves}", first.node.columns
+        leaf, columns = leaf_of_level(self._leaves), first.node.columns
         before = Scan(leaf, columns, ShapesOf(first.node))
         again = self.query(step, environment.plus(cte.alias, replace(named, node=before)))
         self._check_width(cte.this, step, first, again)

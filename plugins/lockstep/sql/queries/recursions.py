@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.nodes import Node
-from lockstep.sql.plans.recursion import NotLinearError, recursive
+from lockstep.sql.plans.recursion import StepError, recursive
 from lockstep.sql.queries.functions import refuse
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import children
@@ -72,7 +72,7 @@ def recursion(source: SourceText, cte: Any, anchor: Node, step: Node, leaf: str)
     name = f"{cte.alias} ({source.position_of(cte)})"
     try:
         return recursive(anchor, step, leaf, _limit(source, cte), name)
-    except NotLinearError as error:
+    except StepError as error:
         raise refuse(source, _table(cte), error.what, error.instead) from None
 
 

@@ -24,7 +24,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
-from lockstep.sql.queries.functions import admit_clocks, is_generator, refuse
+from lockstep.sql.queries.functions import VARIANT_GENERATORS, admit_clocks, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.pivots import pivoted
 from lockstep.sql.queries.scope import (
@@ -34,7 +34,7 @@ from lockstep.sql.queries.scope import (
     Relation,
     Scope,
 )
-from lockstep.sql.queries.stage import generated_names
+from lockstep.sql.queries.stage import generated_names, generator_call
 from lockstep.sql.queries.subqueries import (
     Subqueries,
     beside,
@@ -184,9 +184,9 @@ class Relations:
 
     def lateral(self, scope: Scope, node: Any, environment: Environment) -> Scope:
         """LATERAL VIEW [OUTER] f(x) t AS a, b; LATERAL (SELECT ...) and LATERAL f(x) as in FROM."""
+        node = self._lateral_of(node)
         if isinstance(node.this, exp.Subquery):
             return self._lateral_query(scope, node, environment)
-        self._need_generator(node)
         return self._generated(
             scope, node.this, node.args.get("alias"), bool(node.args.get("outer"))
         )
@@ -244,16 +244,17 @@ class Relations:
         """The rows that a function makes of each row."""
         name = function_name(call)
         lowering = ExpressionLowering(self.source, scope)
-        arguments = [lowering.lower(one) for one in call.expressions]
+        values = call.expressions
+        if name in VARIANT_GENERATORS:
+            values = [one.expression if isinstance(one, exp.Kwarg) else one for one in values]
+        arguments = [lowering.lower(one) for one in values]
         shape = shape_of(arguments[0], scope.node) if arguments else None
         written = generated_names(self.source, call, _column_list(alias), shape)
         plain = (one.lower().lstrip("_") or "col" for one in written)
         columns = fresh_names(plain, scope.node.columns)
         if outer and not name.endswith("_outer") and name not in ("stack", "json_tuple"):
             name = f"{name}_outer"
-        text = f"{name}({', '.join(one.text for one in arguments)})"
-        references = dict.fromkeys(ref for one in arguments for ref in one.references)
-        node = Generate(scope.node, Expression(text, tuple(references)), tuple(columns))
+        node = Generate(scope.node, generator_call(name, arguments), tuple(columns))
         named = alias.name.lower() if alias is not None and alias.name else None
         relation = Relation(named, tuple(map(Field, written, columns)))
         return replace(scope, node=node, relations=(*scope.relations, relation))
@@ -406,7 +407,7 @@ class Relations:
     def _lateral_join(
         self, left: Scope, join: Any, environment: Environment, kind: JoinKind
     ) -> Scope:
-        node, on = join.this, join.args.get("on")
+        node, on = self._lateral_of(join.this), join.args.get("on")
         is_true = on is None or _is_true(on)
         if kind not in (JoinKind.INNER, JoinKind.LEFT):
             raise refuse(self.source, join, "this join with LATERAL", "use JOIN or LEFT JOIN")
@@ -415,21 +416,21 @@ class Relations:
             scope = self._lateral_query(left, node, environment, kind, outer_on)
             if outer_on is not None:
                 return scope
+        elif not is_true and kind is not JoinKind.INNER:
+            return self._lateral_query(left, _as_query(node), environment, kind, on)
         else:
-            self._need_generator(node)
-            if not is_true and kind is not JoinKind.INNER:
-                query = _as_query(node)
-                return self._lateral_query(left, query, environment, kind, on)
             scope = self._generated(left, node.this, node.args.get("alias"), kind is JoinKind.LEFT)
         if is_true:
             return scope
         return Subqueries(self.source, self._lower_query, environment).where(scope, on)
 
-    def _need_generator(self, node: Any) -> None:
-        if not is_generator(node.this):
-            raise refuse(
-                self.source, node, "this after LATERAL", "write a subquery or explode(...)"
-            )
+    def _lateral_of(self, node: Any) -> Any:
+        """LATERAL with a subquery or a generator; rows that stand in the query are a subquery."""
+        if isinstance(node.this, exp.Subquery) or is_generator(node.this):
+            return node
+        if function_name(node.this) == "range":
+            return _as_query(node)
+        raise refuse(self.source, node, "this after LATERAL", "write a subquery or explode(...)")
 
 
 def _is_joined(node: Any) -> bool:

@@ -15,16 +15,23 @@ from sqlglot import exp
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.nodes import Expression, Generate, Node, SortKey
 from lockstep.sql.plans.shapes import MapShape, Shape, StructShape, element_of
-from lockstep.sql.queries.functions import GENERATORS, is_generator
+from lockstep.sql.queries.functions import GENERATORS, VARIANT_GENERATORS, is_generator
 from lockstep.sql.queries.select_list import Item, listed
 from lockstep.sql.queries.windows import Windows
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import function_name, identifier_parts
 
-__all__ = ["Special", "Stage", "generated_names"]
+__all__ = ["Special", "Stage", "generated_names", "generator_call"]
 
 Special = Callable[[Any], Expression | None]
 Lower = Callable[[Any, str, Special], Expression]
+_OF_VARIANT = (
+    "coalesce(transform(try_cast({0} AS ARRAY<VARIANT>), (x, i) -> "
+    "struct(i AS pos, CAST(NULL AS STRING) AS key, x AS value)), "
+    "transform(map_entries(try_cast({0} AS MAP<STRING, VARIANT>)), (x, i) -> "
+    "struct(i AS pos, x.key AS key, x.value AS value)))"
+)
+"""What there is in a variant that is an array or an object, else null."""
 
 
 class Stage:
@@ -163,3 +170,13 @@ def generated_names(
             found=source.words_of(node),
         )
     return tuple(names) or own
+
+
+def generator_call(name: str, arguments: Sequence[Expression]) -> Expression:
+    """The function that makes rows of the arguments, as Spark has it in a SELECT list."""
+    references = tuple(dict.fromkeys(ref for one in arguments for ref in one.references))
+    texts = [one.text for one in arguments]
+    if name in VARIANT_GENERATORS:
+        # a function of FROM only, whose rows are those of arrays
+        name, texts = name.replace("variant_explode", "inline"), [_OF_VARIANT.format(*texts)]
+    return Expression(f"{name}({', '.join(texts)})", references)

@@ -77,6 +77,9 @@ class PipeParser(SparkParser):  # type: ignore[misc]
                 return self._pipe_select(query)
             case "AGGREGATE":
                 return self._pipe_aggregate(query)
+            case "EXTEND":
+                self._advance()
+                return query.select(*self._parse_expressions())
             case "AS":
                 self._advance()
                 return _of(query, "*", self._parse_id_var())
@@ -162,15 +165,23 @@ def _is_plain(query: Any) -> bool:
 
 
 def _around(query: Any) -> Any:
-    """SELECT * of a query; the name of the one relation that it reads as a whole stays."""
+    """SELECT * of a query."""
     if isinstance(query, exp.Subquery):
         return exp.select("*").from_(query, copy=False)
-    alias = None
-    if _is_plain(query) and not {"joins", "laterals"} & _held(query):
-        alias = query.args["from_"].this.alias_or_name or None
-    return _of(query, "*", alias)
+    return _of(query, "*")
 
 
 def _of(query: Any, listed: Any, alias: Any = None) -> Any:
-    """SELECT something of a query, which may have a name."""
-    return exp.select(listed, copy=False).from_(query.subquery(alias, copy=False), copy=False)
+    """SELECT something of a query, which may have a name, or keeps that of the relation it shows."""
+    named = query.subquery(alias or _shown(query), copy=False)
+    return exp.select(listed, copy=False).from_(named, copy=False)
+
+
+def _shown(query: Any) -> str | None:
+    """The name of the one relation whose columns a query shows as they are, with others perhaps."""
+    if not isinstance(query, exp.Select) or not isinstance(query.expressions[0], exp.Star):
+        return None
+    if not query.args.get("from_") or {"joins", "laterals"} & _held(query):
+        return None
+    first = query.args["from_"].this
+    return None if first.args.get("pivots") else first.alias_or_name or None

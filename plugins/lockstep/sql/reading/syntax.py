@@ -33,6 +33,7 @@ from lockstep.sql.reading.tokens import (
     for_grammar,
     is_one_text,
     limit_at,
+    refused_at,
     whole_texts,
 )
 from lockstep.sql.reading.trees import (
@@ -89,7 +90,6 @@ _NOTED = (
 )
 
 
-_SCRIPTS = {"USING", "FORMAT", "ROW"}
 _CALLS_WITH_GRAMMAR = {
     *("CAST", "TRY_CAST", "EXTRACT"),
     *("TRIM", "SUBSTR", "SUBSTRING", "POSITION", "OVERLAY"),
@@ -347,13 +347,14 @@ class SourceText:
             ),
             tokens[-1],
         )
-        words = {token.text.upper() for token in tokens}
-        if "TRANSFORM" in words and highlight.upper() in _SCRIPTS:
+        refused = refused_at(tokens)
+        if refused is not None:
+            at, found, instead = refused
             return NotSupported(
-                "TRANSFORM with a program is not supported in a view that is kept up to date",
-                position=self.position(near.start),
-                found=highlight,
-                next_step="write a Python function, and declare that it is deterministic",
+                f"{found} is not supported in a view that is kept up to date",
+                position=self.position(at.start),
+                found=self.words(at),
+                next_step=instead,
             )
         return ProjectError(
             f"{what} can't be read: {description[:1].lower()}{description[1:]}",

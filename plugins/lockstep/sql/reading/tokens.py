@@ -5,13 +5,16 @@ Tokens that are made here stand where those stood that they are made from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import Token, TokenType
 
 __all__ = [
+    "SAMPLE",
     "are_one_sign",
     "as_queries",
     "calls_of_window",
@@ -19,15 +22,26 @@ __all__ = [
     "is_one_text",
     "is_plain_name",
     "limit_at",
+    "refused_at",
     "whole_texts",
 ]
 
+PROGRAM = (
+    "a program that rows go through (TRANSFORM, MAP, REDUCE)",
+    "write a Python function, and declare that it is deterministic",
+)
+SAMPLE = ("TABLESAMPLE", "filter on a hash: `WHERE pmod(xxhash64(id), 100) < 5`")
+"""What is refused, and what to write instead."""
 _LIMIT = ("MAX", "RECURSION", "LEVEL")
 _SIGNS = (TokenType.LT, TokenType.GT)
 _WITH_TYPES = {"ARRAY", "MAP", "STRUCT"}
 _OF_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 _BEHIND_SETS = {TokenType.ALL, TokenType.DISTINCT, *_OF_SETS}
 _NAME_AS_TEXT = [TokenType.L_PAREN, TokenType.STRING, TokenType.R_PAREN]
+_ADDED = ([TokenType.DASH], [TokenType.PLUS])
+_UNIT = re.compile(
+    "(year|month|week|day|hour|minute|second|millisecond|microsecond|nanosecond)s?", re.IGNORECASE
+)
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
@@ -39,8 +53,8 @@ def is_plain_name(name: str) -> bool:
 
 def for_grammar(tokens: Sequence[Token]) -> list[Token]:
     """The tokens of a query as the grammar knows it, for those who copy words: `>>>` is another
-    operator in there."""
-    return as_queries(_without_third_signs(tokens))
+    operator in there, and so are the signs of an interval's later parts."""
+    return as_queries(_without_signs_of_parts(_without_third_signs(tokens)))
 
 
 def as_queries(tokens: Sequence[Token]) -> list[Token]:
@@ -95,6 +109,17 @@ def is_one_text(before: Token | None, token: Token) -> bool:
     return before is not None and texts and token.start == before.end + 1
 
 
+def refused_at(tokens: Sequence[Token]) -> tuple[Token, str, str] | None:
+    """What a query has that Spark's grammar knows and sqlglot's does not, and that no view can have: the
+    first token of it, what it is, and what to write instead."""
+    for token, after in pairwise(tokens):
+        if token.token_type is TokenType.USING and after.token_type is TokenType.STRING:
+            return after, *PROGRAM
+        if token.token_type is TokenType.TABLE_SAMPLE:
+            return token, *SAMPLE
+    return None
+
+
 def are_one_sign(before: Token | None, token: Token) -> bool:
     """The second half of `<<` or `>>`, or the third of `>>>`: with a space between they are none."""
     signs = before is not None and before.token_type is token.token_type in _SIGNS
@@ -125,6 +150,24 @@ def _without_third_signs(tokens: Sequence[Token]) -> list[Token]:
         depth -= token.token_type is TokenType.GT and depth > 0
         kept.append(token)
     return kept
+
+
+def _without_signs_of_parts(tokens: Sequence[Token]) -> list[Token]:
+    """`INTERVAL 1 DAY -2 HOURS` without the sign of the second part, which would be a minus."""
+    signs = set[int]()
+    for at, token in enumerate(tokens):
+        if token.token_type is not TokenType.INTERVAL:
+            continue
+        place = at + 1
+        while True:
+            is_signed = [one.token_type for one in tokens[place : place + 1]] in _ADDED
+            number, unit = [*tokens[place + is_signed :][:2], token, token][:2]
+            if number.token_type is not TokenType.NUMBER or not _UNIT.fullmatch(unit.text):
+                break
+            if is_signed and place > at + 1:
+                signs.add(place)
+            place += 2 + is_signed
+    return [token for at, token in enumerate(tokens) if at not in signs]
 
 
 def _as_selects(tokens: Sequence[Token]) -> Iterator[Token]:
