@@ -10,7 +10,6 @@ from pyspark.sql.types import DataType
 from lockstep.control.job import Placement
 from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
 from lockstep.sql.circuit import SMALL_RECORDS, Operator
-from lockstep.sql.plans.nodes import Node
 from lockstep_engine.told import set_all
 
 __all__ = [
@@ -77,7 +76,7 @@ class Context:
     `is_first` is true in the interval that begins with the pipeline's first step. `times` are
     those of the steps, in microseconds since the epoch, `time_before` that of the step before them,
     None where there is none. `types`
-    remembers column types by node, as asking Spark for them costs a round trip:
+    remembers column types by the digest of an operator, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
     from which state is read only where the change can touch it, `many_steps` of steps from which a join
     takes changes for what they come to, in a large interval. `whole` are the columns of an operator's
@@ -91,7 +90,7 @@ class Context:
     is_first: bool = False
     times: tuple[int, ...] = ()
     time_before: int | None = None
-    types: dict[Node, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
+    types: dict[str, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
     large_state: int = LARGE_STATE
     many_steps: int = MANY_STEPS
     whole: frozenset[str] = frozenset()

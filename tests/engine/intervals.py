@@ -117,7 +117,7 @@ class Runner:
         self._circuit = circuit
         self._specs = {trace.table: trace for trace in self._circuit.traces}
         self._pieces: dict[str, list[pa.Table]] = {}
-        self._types: dict[Node, Any] = {}
+        self._types: dict[str, Any] = {}
         self._traces: dict[str, DataFrame] = {}
         self._empty: dict[str, pa.Table] = {}
         self._id = uuid4().hex

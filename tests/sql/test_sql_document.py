@@ -11,15 +11,14 @@ from queries import (
     ASOF,
     GROUPS,
     JOINS,
-    LEVELS,
     MORE,
-    RECURSION,
     SETS,
     SUBQUERIES,
     TABLES,
     TIME,
     WINDOWS,
 )
+from recursions import LEVELS, RECURSION
 from test_sql_errors import NOT_SUPPORTED
 
 from lockstep.errors import NotSupported

@@ -96,6 +96,12 @@ WRONG = {
         "WITH RECURSIVE r MAX RECURSION LEVEL 0 AS (SELECT a FROM t UNION ALL SELECT a FROM r) "
         "SELECT a FROM r"
     ),
+    "unread_expression_of_no_table": view(
+        "SELECT a, (WITH q AS (SELECT x FROM nowhere) SELECT 1) AS y FROM t"
+    ),
+    "unread_expression_of_no_column": view(
+        "SELECT a, (WITH q AS (SELECT t.a, nothing FROM u) SELECT 1) AS y FROM t"
+    ),
     "recursion_not_said": view(
         "WITH r AS (SELECT a FROM t UNION ALL SELECT a FROM r) SELECT a FROM r"
     ),
@@ -187,6 +193,8 @@ NOT_SUPPORTED = {
         f"recursion_{name}": view(f"WITH RECURSIVE r AS (SELECT a FROM t {step}) SELECT a FROM r")
         for name, step in {
             "union": "UNION SELECT a + 1 FROM r",
+            "total": "UNION ALL SELECT max(a) + 1 FROM r WHERE a < 3",
+            "distinct_beside_rows": "UNION ALL (SELECT a + 1 FROM r WHERE a < 3 UNION SELECT d FROM v)",
             "outer_join": "UNION ALL SELECT d FROM u LEFT JOIN r ON r.a = u.a",
             "full_join": "UNION ALL SELECT d FROM r FULL JOIN u ON r.a = u.a",
             "beside_rows": "UNION ALL (SELECT a + 1 FROM r UNION ALL SELECT d FROM v)",

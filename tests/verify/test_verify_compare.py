@@ -119,3 +119,9 @@ def test_inexact_columns_are_those_that_come_from_sums() -> None:
     )
     anchor = Project(grouped, tuple(Output(c, Expression.column(c)) for c in ("k", "mean")))
     assert inexact_columns(Recursive(anchor, (), step, 9, "r")) == {"k", "mean"}
+    calls = (AggregateCall("mean", AggregateFunction.SUM, "k"),)
+    sums = Aggregate(Scan(BEFORE, ("k", "mean", LEVEL)), ("k", LEVEL), calls)
+    added = Project(sums, step.outputs)
+    whole = Scan("t", ("k", "mean"))
+    assert inexact_columns(Recursive(whole, (), step, 9, "r")) == set()
+    assert inexact_columns(Recursive(whole, (), added, 9, "r")) == {"k", "mean"}

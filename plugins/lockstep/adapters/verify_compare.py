@@ -66,7 +66,8 @@ def inexact_columns(node: Node) -> frozenset[str]:
             return frozenset().union(*below) & frozenset(branches[0].columns)
         case Recursive():
             # a step may carry any column of what it reads into any of its own
-            return frozenset(node.columns) if any(below) else frozenset()
+            is_any = any(below) or inexact_columns(node.step)
+            return frozenset(node.columns) if is_any else frozenset()
         case _:
             return frozenset().union(*below)
 

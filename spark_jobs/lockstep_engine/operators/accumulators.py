@@ -106,14 +106,14 @@ def summed(node: Groups, *functions: AggregateFunction) -> list[str]:
 
 
 def types_of(
-    node: Groups, wanted: Iterable[str], delta: DataFrame, context: Context
+    operator: Operator, wanted: Iterable[str], delta: DataFrame, context: Context
 ) -> Mapping[str, DataType]:
-    """The types of these columns of the delta. Remembered, as asking Spark costs a round trip."""
-    if node not in context.types:
+    """The types of these columns of its input. Remembered, as asking Spark costs a round trip."""
+    if operator.digest not in context.types:
         names = list(dict.fromkeys(wanted))
         schema = delta.select(*columns_of(names)).schema if names else ()
-        context.types[node] = {field.name: field.dataType for field in schema}
-    return context.types[node]
+        context.types[operator.digest] = {field.name: field.dataType for field in schema}
+    return context.types[operator.digest]
 
 
 def declared_types(operator: Operator) -> Mapping[str, DataType]:

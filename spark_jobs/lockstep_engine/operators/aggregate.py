@@ -64,7 +64,7 @@ def aggregate(
     A min or max whose argument has a trace of values is taken to have input that retracts.
     """
     by_value = value_traces(operator)
-    types = _types(node, delta, by_value.keys(), context)
+    types = _types(operator, node, delta, by_value.keys(), context)
     accumulators = accumulators_of(node, by_value.keys(), types)
     lifted = delta.select(
         *columns_of([*node.keys, STEP]), *(F.expr(a.lift).alias(a.name) for a in accumulators)
@@ -111,7 +111,11 @@ def value_traces(operator: Operator) -> Mapping[str, TraceSpec]:
 
 
 def _types(
-    node: Aggregate, delta: DataFrame, by_value: Collection[str], context: Context
+    operator: Operator,
+    node: Aggregate,
+    delta: DataFrame,
+    by_value: Collection[str],
+    context: Context,
 ) -> Mapping[str, DataType]:
     """The types of all columns that count, if any does: what is summed, what a kernel returns,
     by what is collected."""
@@ -119,7 +123,7 @@ def _types(
     if not by_value and not is_summed and not node.collected:
         return {}
     arguments = (call.argument for call in node.aggregates if call.argument is not None)
-    return types_of(node, (*node.keys, *arguments), delta, context)
+    return types_of(operator, (*node.keys, *arguments), delta, context)
 
 
 def exact_sums_of(node: Aggregate, types: Mapping[str, DataType]) -> list[ExactSum | Comoment]:

@@ -66,7 +66,7 @@ def recursive(
     first = anchor.select(*columns_of(node.columns), level_of_anchor, *columns_of([WEIGHT, STEP]))
     found = [computed(consolidate(first, columns))]
     made, _ = step.change(found[0] if _lowest(found[0]) is not None else None, state.traces)
-    pending = None if made is None else _typed(node, found[0], made, context)
+    pending = None if made is None else _typed(operator, node, found[0], made, context)
     while pending is not None:
         pending = computed(consolidate(pending, columns))
         level = _lowest(pending)
@@ -205,10 +205,12 @@ def _lowest(rows: DataFrame) -> int | None:
     return None if row is None else row[0]
 
 
-def _typed(node: Recursive, anchor: DataFrame, made: DataFrame, context: Context) -> DataFrame:
+def _typed(
+    operator: Operator, node: Recursive, anchor: DataFrame, made: DataFrame, context: Context
+) -> DataFrame:
     """The step's rows in the anchor's types, as the next level has them."""
     rows = anchor.where("false").union(made)
-    if node not in context.types:
+    if operator.digest not in context.types:
         types = {field.name: field.dataType for field in anchor.schema.fields}
         for name, found in zip(types, rows.schema.fields, strict=True):
             if found.dataType != types[name]:
@@ -218,7 +220,7 @@ def _typed(node: Recursive, anchor: DataFrame, made: DataFrame, context: Context
                     found=f"a type that makes both {found.dataType.simpleString()}",
                     next_step="write CAST(... AS ...) in the anchor, or in the step",
                 )
-        context.types[node] = types
+        context.types[operator.digest] = types
     return rows
 
 
@@ -226,7 +228,8 @@ def _too_deep(node: Recursive) -> WrongUse:
     return WrongUse(
         f"the recursion {node.name} has rows beyond its limit of {node.limit} levels",
         expected=f"no rows at level {node.limit}, where the anchor is level 0",
-        found="at least one; a cycle in the data, or a deeper hierarchy than was thought",
+        found="at least one; a cycle in the data, a step that always gives rows, or a deeper hierarchy "
+        "than was thought",
         next_step="write a condition that ends it into the step (`WHERE level < ...`), or a higher "
         "limit: `WITH RECURSIVE name MAX RECURSION LEVEL 1000 AS (...)`",
     )

@@ -62,7 +62,7 @@ def sessions(
 ) -> Evaluation:
     """The change of the groups, consolidated, and of the sessions for the trace."""
     (trace,) = operator.traces
-    types = types_of(node, summed(node), delta, context)
+    types = types_of(operator, summed(node), delta, context)
     accumulators = accumulators_of(node, (), types)
     names = [*node.by, _FIRST, _LAST, *(one.name for one in accumulators)]
     pieces, kept = _held(_pieces(node, delta, accumulators, context), context)

@@ -56,6 +56,7 @@ def recursive(anchor: Node, step: Node, leaf: str, limit: int, name: str) -> Rec
     cut = _Cut(leaf)
     body = cut.at(rewrite(step))
     _check_joins(body)
+    _check_totals(body)
     # What is written out here may read a relation beside in another form (its distinct keys), which is
     # then a relation beside itself; each of them is rewritten with the rest of the view.
     expanded = fill_shared(expand(body), cut.beside)
@@ -99,6 +100,19 @@ def _check_joins(node: Node) -> None:
         _check_joins(below)
 
 
+def _check_totals(node: Node) -> None:
+    """A step gives no more than what it has of a whole level where it filters that, or joins it."""
+    if isinstance(node, Project | Generate | TimeWindow | UnionAll):
+        for below in node.inputs:
+            _check_totals(below)
+    if isinstance(node, Aggregate) and not node.keys:
+        raise StepError(
+            "a row for each level, whatever that has, and so no end of WITH RECURSIVE (an aggregate "
+            "without GROUP BY),",
+            "write HAVING, or aggregate in what reads the recursion",
+        )
+
+
 def _without_end(which: str) -> StepError:
     return StepError(
         "what a step of WITH RECURSIVE gives whatever the level before has, and so has no end "
@@ -126,7 +140,9 @@ def _leveled(node: Node, is_compared: bool = False) -> Node:
         case Join():
             return _leveled_join(node, is_compared)
         case Aggregate():
-            groups = replace(node, input=_leveled(node.input, True), keys=(*node.keys, LEVEL))
+            # how many there are of a row can be asked of groups only
+            below = _leveled(node.input, is_compared or bool(node.aggregates))
+            groups = replace(node, input=below, keys=(*node.keys, LEVEL))
             return groups if node.keys else _with_empty(groups)
         case Window():
             partition = (*node.partition, LEVEL)

@@ -11,9 +11,10 @@ from lockstep.sql.reading.trees import copy_with_words
 __all__ = ["inline"]
 
 
-def inline(query: Any, cte: Any) -> None:
+def inline(query: Any, cte: Any) -> bool:
     """Each reference of the query to the expression becomes a subquery of FROM under its name; the
-    expression itself is gone, also where nothing refers to it."""
+    expression itself is gone. False where nothing refers to it."""
+    found = False
     columns = cte.args["alias"].args.get("columns")
     inside = {id(one) for one in cte.find_all(exp.Table)}
     for table in list(query.find_all(exp.Table)):
@@ -25,4 +26,6 @@ def inline(query: Any, cte: Any) -> None:
         alias = exp.TableAlias(this=name.copy(), columns=[one.copy() for one in listed or []])
         derived = exp.Subquery(this=cte.this.copy(), alias=alias, joins=table.args.get("joins"))
         table.replace(copy_with_words(derived, table))
+        found = True
     cte.pop()
+    return found

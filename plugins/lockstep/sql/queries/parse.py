@@ -134,7 +134,10 @@ class _Queries:
                 if environment.outer is None:
                     raise
                 # it reads the query around: then it is the subquery that it stands for
-                inline(query, cte)
+                if not inline(query, cte):
+                    self.query(
+                        cte.this, replace(environment, outer=replace(environment.outer, used={}))
+                    )
                 continue
             named = self._relations.renamed(cte.args.get("alias"), lowered)
             environment = environment.plus(cte.alias, named)

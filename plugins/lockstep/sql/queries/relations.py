@@ -24,7 +24,7 @@ from lockstep.sql.plans.nodes import (
 )
 from lockstep.sql.queries.asof import asof_join
 from lockstep.sql.queries.constant_rows import ONE_ROW, range_rows, values_rows
-from lockstep.sql.queries.functions import VARIANT_GENERATORS, admit_clocks, is_generator, refuse
+from lockstep.sql.queries.functions import admit_clocks, is_generator, refuse
 from lockstep.sql.queries.lowering import ExpressionLowering
 from lockstep.sql.queries.pivots import pivoted
 from lockstep.sql.queries.scope import (
@@ -34,7 +34,7 @@ from lockstep.sql.queries.scope import (
     Relation,
     Scope,
 )
-from lockstep.sql.queries.stage import generated_names, generator_call
+from lockstep.sql.queries.stage import generated_names, generator_arguments, generator_call
 from lockstep.sql.queries.subqueries import (
     Subqueries,
     beside,
@@ -244,10 +244,7 @@ class Relations:
         """The rows that a function makes of each row."""
         name = function_name(call)
         lowering = ExpressionLowering(self.source, scope)
-        values = call.expressions
-        if name in VARIANT_GENERATORS:
-            values = [one.expression if isinstance(one, exp.Kwarg) else one for one in values]
-        arguments = [lowering.lower(one) for one in values]
+        arguments = [lowering.lower(one) for one in generator_arguments(call)]
         shape = shape_of(arguments[0], scope.node) if arguments else None
         written = generated_names(self.source, call, _column_list(alias), shape)
         plain = (one.lower().lstrip("_") or "col" for one in written)

@@ -21,7 +21,7 @@ from lockstep.sql.queries.windows import Windows
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import function_name, identifier_parts
 
-__all__ = ["Special", "Stage", "generated_names", "generator_call"]
+__all__ = ["Special", "Stage", "generated_names", "generator_arguments", "generator_call"]
 
 Special = Callable[[Any], Expression | None]
 Lower = Callable[[Any, str, Special], Expression]
@@ -115,13 +115,12 @@ class Stage:
                 next_step="write LATERAL VIEW for one of them",
             )
         name = function_name(item.node)
-        arguments = [self._lower(one, "", self._over) for one in item.node.expressions]
-        text = f"{name}({', '.join(one.text for one in arguments)})"
-        references = dict.fromkeys(ref for one in arguments for ref in one.references)
+        values = generator_arguments(item.node)
+        arguments = [self._lower(one, "", self._over) for one in values]
         shape = self._shape(arguments[0]) if arguments else None
         written = generated_names(self.source, item.node, item.names, shape)
         columns = tuple(f"_made{place}" for place in range(len(written)))
-        self._generated.append((Expression(text, tuple(references)), columns))
+        self._generated.append((generator_call(name, arguments), columns))
         return [
             (name, Expression.column(column)) for name, column in zip(written, columns, strict=True)
         ]
@@ -170,6 +169,15 @@ def generated_names(
             found=source.words_of(node),
         )
     return tuple(names) or own
+
+
+def generator_arguments(call: Any) -> list[Any]:
+    """What stands in the parentheses, without names where Spark has the function under another one."""
+    is_renamed = function_name(call) in VARIANT_GENERATORS
+    return [
+        one.expression if is_renamed and isinstance(one, exp.Kwarg) else one
+        for one in call.expressions
+    ]
 
 
 def generator_call(name: str, arguments: Sequence[Expression]) -> Expression:
