@@ -268,7 +268,9 @@ WINDOWS = {
     "ORDER BY d DESC LIMIT 1) q",
 }
 
+_TOTALS = ", ".join(f"(SELECT sum(d) FROM u WHERE a <> {n}) AS s{n}" for n in range(8))
 MORE = {
+    "many totals": f"SELECT a, {_TOTALS} FROM t WHERE b > (SELECT avg(b) FROM t)",
     "outer lateral range": "SELECT t.a, q.i FROM t LEFT JOIN LATERAL range(1, 4) AS q(i) ON i > t.a",
     "an expression that nobody reads": "SELECT a, (WITH q AS (SELECT t.a AS i) SELECT 1) AS y FROM t",
 }

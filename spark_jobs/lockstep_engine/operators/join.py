@@ -14,6 +14,10 @@ There each change at step t meets what the others have come to by then, rows tha
     Δ(a ⋈ b) = Σ_t Δa_t ⋈ (S_b + Δb before t) + (S_a + Δa up to t) ⋈ Δb_t
 
 It is the same sum in another order, as long as the change of the result and not as all pairs of changes.
+
+A row of totals that changes is three rows, the old one twice, and many of them (a dozen subqueries like
+`(SELECT avg(x) FROM t)`) are all combinations of these. They are met as what is there at the time, too:
+one row of each.
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.plans.multiway import Hop, Routes, path, routes
 from lockstep.sql.plans.nodes import (
     Aggregate,
+    Filter,
     MultiwayJoin,
     Node,
+    Project,
     SessionGroups,
     Temporal,
     Upsert,
@@ -53,6 +59,8 @@ from lockstep_engine.operators.evaluated import Deltas, Evaluation, State
 
 __all__ = ["join", "join_appends", "may_retract"]
 
+_MANY_TOTALS = 3
+"""So many of them make 27 combinations."""
 NOTHING: Mapping[int, Sequence[str]] = MappingProxyType({})
 
 
@@ -78,7 +86,8 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     found = enumerate(map(state.input, range(len(inputs))))
     before = {n: rows.select("*", step_before()) for n, rows in found if rows is not None}
     changes = {n: delta for n, delta in enumerate(inputs) if delta is not None}
-    valid = _valid(node, changes, context)
+    totals = _totals(node, before, changes)
+    valid = {**_valid(node, changes, context, bool(totals)), **totals}
     if context.is_small:
         ways = routes(node, list(changes))
     else:
@@ -89,7 +98,8 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     for place, hops in ways.meetings.items():
         others = valid or {n: delta for n, delta in changes.items() if n < place}
         after = {
-            n: union([before[n], delta]) if n in before else delta for n, delta in others.items()
+            n: union([before[n], delta]) if n in before and n not in totals else delta
+            for n, delta in others.items()
         }
         sides = {**before, **after, place: changes[place]}
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
@@ -102,13 +112,34 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     return _weighted(node, _joined(combinations, ways.onward, before, context))
 
 
+def _totals(
+    node: MultiwayJoin, before: Mapping[int, DataFrame], changes: Mapping[int, DataFrame]
+) -> Mapping[int, DataFrame]:
+    """Of inputs of one row, where many of them change, the rows with `_until bigint`, old ones, too."""
+    found = [n for n in changes if _is_total(node.inputs[n])]
+    if len(found) < _MANY_TOTALS:
+        return {}
+    every = {n: union([before[n], changes[n]]) if n in before else changes[n] for n in found}
+    columns = {n: node.inputs[n].columns for n in found}
+    return {n: periods(consolidate(rows, columns[n]), columns[n]) for n, rows in every.items()}
+
+
+def _is_total(node: Node) -> bool:
+    """Whether it has one row at most: an aggregate without keys."""
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return isinstance(node, Aggregate) and not node.keys
+
+
 def _valid(
-    node: MultiwayJoin, changes: Mapping[int, DataFrame], context: Context
+    node: MultiwayJoin, changes: Mapping[int, DataFrame], context: Context, has_totals: bool
 ) -> Mapping[int, DataFrame]:
     """The changes of each input as rows with `_until bigint`: what they come to from `_step` on until
     before that step, null where it stays. Nothing where pairs of changes are few enough."""
     retracts = [n for n in changes if may_retract(node.inputs[n])]
     if not context.has_many_steps or len(retracts) < 2:
+        retracts = []
+    if not retracts and not has_totals:
         return {}
     return {
         n: periods(consolidate(delta, node.inputs[n].columns), node.inputs[n].columns)
