@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from intervals import Runner, as_frame, changes_of
+from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
 from sql_builders import files
 from test_queries import plain, plain_rows
@@ -118,9 +119,15 @@ def differences(spark: SparkSession, query: str, is_here: bool) -> Mapping[int, 
         changes = {table: delta(table, step) for table in tables_of(query)}
         deltas = {table: as_frame(spark, rows) for table, rows in changes.items()}
         records = sum(rows.num_rows for rows in changes.values())
+        try:
+            expected = spark_rows(spark, query, step)
+        except ArithmeticException:
+            # a division by 0, in so few rows: the interval stops, too
+            with pytest.raises(ArithmeticException):
+                runner.run(deltas, (step, step), records, False)
+            return found
         for row, weight, _ in changes_of(runner.run(deltas, (step, step), records, False)["w"]):
             total[tuple(map(plain, row))] += weight
-        expected = spark_rows(spark, query, step)
         shown = Counter({row: count for row, count in total.items() if count})
         if shown != expected:
             found[step] = (shown - expected, expected - shown)
