@@ -31,6 +31,9 @@ _AFTER: dict[str, set[str]] = {
 """By the word that a step begins with, behind which clauses of a SELECT it can stand in it."""
 _LIKE = {TokenType.LIKE, TokenType.ILIKE}
 _OF_PLACES = (TokenType.SORT_BY, TokenType.DISTRIBUTE_BY, TokenType.CLUSTER_BY)
+_SETS = (TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT)
+_OF_WHOLE = (TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET)
+_OF_ROWS_IN_ORDER = {"order", "limit", "offset"}
 _OF_LIST = {"expressions", "distinct", "windows", "kind", "hint", "operation_modifiers"}
 """What `|> SELECT` may have."""
 
@@ -58,7 +61,19 @@ class PipeParser(SparkParser):  # type: ignore[misc]
         return self.expression(exp.LogicalOr(this=self._parse_disjunction()))
 
     def _parse_pipe_syntax_query(self, query: Any) -> Any:
-        if isinstance(query, exp.Subquery) or not query.args.get("from_"):
+        query = self._steps(query)
+        while query is not None and self._ahead() in _SETS:
+            query = self._steps(self._parse_set_operations(_around(query)))
+        # what follows without |> is of the whole
+        return _around(query) if self._ahead() in _OF_WHOLE else query
+
+    def _ahead(self) -> TokenType | None:
+        return self._curr.token_type if self._curr else None
+
+    def _steps(self, query: Any) -> Any:
+        if self._ahead() is not TokenType.PIPE_GT:
+            return query
+        if not isinstance(query, exp.Select) or not query.args.get("from_"):
             query = _around(query)
         while self._match(TokenType.PIPE_GT):
             word = self._curr.text.upper()
@@ -111,13 +126,18 @@ class PipeParser(SparkParser):  # type: ignore[misc]
         written = self._parse_select(consume_pipe=False, parse_set_operation=False)
         if not isinstance(written, exp.Select):
             self.raise_error("only a list can stand behind |> SELECT")
-        others = sorted(key for key, value in written.args.items() if value and key not in _OF_LIST)
+        allowed = _OF_LIST | _OF_ROWS_IN_ORDER
+        others = sorted(key for key, value in written.args.items() if value and key not in allowed)
         if others:
             self.raise_error(f"only a list can stand behind |> SELECT, and not {others[0].upper()}")
         query = query.select(*written.expressions, append=False)
         for clause in ("distinct", "windows"):
             query.set(clause, written.args.get(clause))
-        return _around(query)
+        query = _around(query)
+        # which stand behind the list, and are of the whole
+        for clause in sorted(_OF_ROWS_IN_ORDER):
+            query.set(clause, written.args.get(clause))
+        return query
 
     def _pipe_aggregate(self, query: Any) -> Any:
         """The keys and then the aggregates; a key's own name is none of the rows that are grouped."""
