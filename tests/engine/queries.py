@@ -272,6 +272,10 @@ _TOTALS = ", ".join(f"(SELECT sum(d) FROM u WHERE a <> {n}) AS s{n}" for n in ra
 MORE = {
     "many totals": f"SELECT a, {_TOTALS} FROM t WHERE b > (SELECT avg(b) FROM t)",
     "outer lateral range": "SELECT t.a, q.i FROM t LEFT JOIN LATERAL range(1, 4) AS q(i) ON i > t.a",
+    "left lateral subquery of generated rows": "SELECT t.a, p, q, z FROM t "
+    "LEFT JOIN LATERAL (SELECT explode(IF(a > 0, arr, array(b, a))) AS p) "
+    "LEFT JOIN LATERAL (SELECT q FROM explode(arr) g(q)) ON true "
+    "LEFT JOIN LATERAL (SELECT z FROM explode(arr) g(z) WHERE z > 1)",
     "an expression that nobody reads": "SELECT a, (WITH q AS (SELECT t.a AS i) SELECT 1) AS y FROM t",
 }
 

@@ -148,6 +148,12 @@ ONLY_SPARK = {
     "having over an alias inside an aggregate": "SELECT c, min(a) AS b FROM t GROUP BY c "
     "HAVING max(b) > 1 AND b IS NOT NULL",
     "lateral range": "SELECT t.a, q.id FROM t, LATERAL range(3) q WHERE q.id <= t.a",
+    "left lateral without a condition": "SELECT t.a, x FROM t LEFT JOIN LATERAL "
+    "explode(IF(b > 2, array(a, b), array())) q(x)",
+    "left lateral of nulls": "SELECT t.a, x FROM t LEFT JOIN LATERAL "
+    "explode_outer(IF(b > 2, array(a, b), array())) q(x)",
+    "left lateral with a condition": "SELECT t.a, x FROM t LEFT JOIN LATERAL "
+    "explode(IF(b > 2, array(a, b), array())) q(x) ON true",
     "interval of signed parts": "SELECT ts + INTERVAL 1 DAY -2 HOURS +3 MINUTES AS x, "
     "-INTERVAL -1 day 1 hour -1 minute AS y FROM t",
     "variants that are lists": "SELECT t.a, pos, key, CAST(value AS STRING) AS v FROM t, "

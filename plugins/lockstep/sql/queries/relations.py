@@ -34,7 +34,12 @@ from lockstep.sql.queries.scope import (
     Relation,
     Scope,
 )
-from lockstep.sql.queries.stage import generated_names, generator_arguments, generator_call
+from lockstep.sql.queries.stage import (
+    generated_names,
+    generator_arguments,
+    generator_call,
+    only_generates,
+)
 from lockstep.sql.queries.subqueries import (
     Subqueries,
     beside,
@@ -406,6 +411,9 @@ class Relations:
     ) -> Scope:
         node, on = self._lateral_of(join.this), join.args.get("on")
         is_true = on is None or _is_true(on)
+        if kind is JoinKind.LEFT and on is None and only_generates(node.this):
+            # Spark 4.1 does not look at the kind of such a join
+            kind = JoinKind.INNER
         if kind not in (JoinKind.INNER, JoinKind.LEFT):
             raise refuse(self.source, join, "this join with LATERAL", "use JOIN or LEFT JOIN")
         if isinstance(node.this, exp.Subquery):

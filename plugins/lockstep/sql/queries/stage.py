@@ -21,7 +21,14 @@ from lockstep.sql.queries.windows import Windows
 from lockstep.sql.reading.syntax import SourceText
 from lockstep.sql.reading.trees import function_name, identifier_parts
 
-__all__ = ["Special", "Stage", "generated_names", "generator_arguments", "generator_call"]
+__all__ = [
+    "Special",
+    "Stage",
+    "generated_names",
+    "generator_arguments",
+    "generator_call",
+    "only_generates",
+]
 
 Special = Callable[[Any], Expression | None]
 Lower = Callable[[Any, str, Special], Expression]
@@ -178,6 +185,22 @@ def generator_arguments(call: Any) -> list[Any]:
         one.expression if is_renamed and isinstance(one, exp.Kwarg) else one
         for one in call.expressions
     ]
+
+
+def only_generates(node: Any) -> bool:
+    """Whether it is a function that makes rows, or a subquery of nothing else."""
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    if not isinstance(node, exp.Select):
+        return is_generator(node)
+    if any(value for clause, value in node.args.items() if clause not in ("expressions", "from_")):
+        return False
+    source = node.args.get("from_")
+    if source is None:
+        return any(is_generator(one.unalias()) for one in node.expressions)
+    made = source.this
+    is_alone = not (made.args.get("joins") or made.args.get("pivots"))
+    return isinstance(made, exp.Table) and is_alone and is_generator(made.this)
 
 
 def generator_call(name: str, arguments: Sequence[Expression]) -> Expression:

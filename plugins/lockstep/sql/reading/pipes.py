@@ -60,6 +60,14 @@ class PipeParser(SparkParser):  # type: ignore[misc]
         """The aggregate, behind its word and a parenthesis."""
         return self.expression(exp.LogicalOr(this=self._parse_disjunction()))
 
+    def _parse_join(self, *arguments: Any, **options: Any) -> Any:
+        """The ON true is none that the grammar writes behind LATERAL where there is no ON."""
+        join = super()._parse_join(*arguments, **options)
+        is_lateral = isinstance(join, exp.Join) and isinstance(join.this, exp.Lateral)
+        if is_lateral and isinstance(join.args.get("on"), exp.Boolean):
+            join.set("on", join.args["on"] if self._prev.token_type is TokenType.TRUE else None)
+        return join
+
     def _parse_pipe_syntax_query(self, query: Any) -> Any:
         query = self._steps(query)
         while query is not None and self._ahead() in _SETS:

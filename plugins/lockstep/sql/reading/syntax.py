@@ -128,7 +128,7 @@ class _SpanParser(PipeParser):
 
 
 def _noting(name: str) -> Callable[..., Any]:
-    original = getattr(SparkParser, name)
+    original = getattr(PipeParser, name)
 
     def parse(self: Any, *args: Any, **kwargs: Any) -> Any:
         first = self._curr
