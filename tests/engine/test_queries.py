@@ -188,4 +188,7 @@ def _compare(
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_view_means_what_spark_says(spark: SparkSession, part: int, is_here: bool) -> None:
     names = list(QUERIES)[part::PARTS]
+    if is_here:
+        # levels are Spark's to evaluate, wherever the rows are: of these some are enough
+        names = [name for name in names if not name.startswith("level ")]
     check(spark, {name: QUERIES[name] for name in names}, seed=part, is_here=is_here)
