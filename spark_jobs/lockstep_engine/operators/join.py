@@ -87,7 +87,7 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     before = {n: rows.select("*", step_before()) for n, rows in found if rows is not None}
     changes = {n: delta for n, delta in enumerate(inputs) if delta is not None}
     totals = _totals(node, before, changes)
-    valid = {**_valid(node, changes, context, bool(totals)), **totals}
+    valid = _valid(node, changes, totals, context)
     if context.is_small:
         ways = routes(node, list(changes))
     else:
@@ -98,8 +98,7 @@ def _delta(node: MultiwayJoin, inputs: Deltas, state: State, context: Context) -
     for place, hops in ways.meetings.items():
         others = valid or {n: delta for n, delta in changes.items() if n < place}
         after = {
-            n: union([before[n], delta]) if n in before and n not in totals else delta
-            for n, delta in others.items()
+            n: delta if n in totals else _after(before.get(n), delta) for n, delta in others.items()
         }
         sides = {**before, **after, place: changes[place]}
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
@@ -119,9 +118,7 @@ def _totals(
     found = [n for n in changes if _is_total(node.inputs[n])]
     if len(found) < _MANY_TOTALS:
         return {}
-    every = {n: union([before[n], changes[n]]) if n in before else changes[n] for n in found}
-    columns = {n: node.inputs[n].columns for n in found}
-    return {n: periods(consolidate(rows, columns[n]), columns[n]) for n, rows in every.items()}
+    return {n: _periods(node.inputs[n], _after(before.get(n), changes[n])) for n in found}
 
 
 def _is_total(node: Node) -> bool:
@@ -131,22 +128,37 @@ def _is_total(node: Node) -> bool:
     return isinstance(node, Aggregate) and not node.keys
 
 
+def _after(before: DataFrame | None, change: DataFrame) -> DataFrame:
+    """The rows of an input with its change."""
+    return change if before is None else union([before, change])
+
+
+def _periods(node: Node, rows: DataFrame) -> DataFrame:
+    return periods(consolidate(rows, node.columns), node.columns)
+
+
 def _valid(
-    node: MultiwayJoin, changes: Mapping[int, DataFrame], context: Context, has_totals: bool
+    node: MultiwayJoin,
+    changes: Mapping[int, DataFrame],
+    totals: Mapping[int, DataFrame],
+    context: Context,
 ) -> Mapping[int, DataFrame]:
     """The changes of each input as rows with `_until bigint`: what they come to from `_step` on until
-    before that step, null where it stays. Nothing where pairs of changes are few enough."""
+    before that step, null where it stays; totals as they are. Nothing where pairs of changes are few
+    enough."""
     retracts = [n for n in changes if may_retract(node.inputs[n])]
     if not context.has_many_steps or len(retracts) < 2:
         retracts = []
-    if not retracts and not has_totals:
+    if not retracts and not totals:
         return {}
-    return {
-        n: periods(consolidate(delta, node.inputs[n].columns), node.inputs[n].columns)
+    others = {
+        n: _periods(node.inputs[n], delta)
         if n in retracts
         else delta.withColumn(UNTIL, F.lit(None).cast("bigint"))
         for n, delta in changes.items()
+        if n not in totals
     }
+    return {**others, **totals}
 
 
 def _while_there(

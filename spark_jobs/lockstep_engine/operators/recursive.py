@@ -67,6 +67,7 @@ def recursive(
     found = [computed(consolidate(first, columns))]
     made, _ = step.change(found[0] if _lowest(found[0]) is not None else None, state.traces)
     pending = None if made is None else _typed(operator, node, found[0], made, context)
+    is_row_by_row, no_levels = is_linear(node.step), step.without_levels(state.traces)
     while pending is not None:
         pending = computed(consolidate(pending, columns))
         level = _lowest(pending)
@@ -75,10 +76,10 @@ def recursive(
         if level >= node.limit:
             raise _too_deep(node)
         found.append(pending.where(_is_level(LEVEL, level)))
-        if is_linear(node.step):
+        if is_row_by_row:
             # what the change beside it makes of the level is there
             later = pending.where(~_is_level(LEVEL, level))
-            made, _ = step.change(found[-1], step.without_levels(state.traces))
+            made, _ = step.change(found[-1], no_levels)
         else:
             later = pending.where(~_is_level(LEVEL, level, level + 1))
             made, _ = step.change(found[-1], step.of_level(state.traces, level))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from lockstep.sql.plans.leaves import Scan
 
 if TYPE_CHECKING:
     from lockstep.sql.plans.nodes import Node
 
-__all__ = ["BEFORE", "LEVEL", "Recursive", "leaf_beside", "leaf_of_level", "reads_level"]
+__all__ = [
+    "BEFORE",
+    "LEVEL",
+    "Recursive",
+    "leaf_beside",
+    "leaf_of_level",
+    "reads_level",
+    "sources_read",
+]
 
 BEFORE, LEVEL = "the level before", "_level"
 """What the step of a Recursive reads of itself: a leaf, and its column that counts from 0."""
-
-
 _LEAF_OF_LEVEL = "recursion "
 
 
@@ -24,10 +33,15 @@ def leaf_of_level(number: int) -> str:
 
 def reads_level(node: Node) -> bool:
     """Whether a plan reads such a leaf."""
-    source = getattr(node, "source", None)
-    if not node.inputs and isinstance(source, str):
-        return source.startswith(_LEAF_OF_LEVEL)
-    return any(map(reads_level, node.inputs))
+    return any(source.startswith(_LEAF_OF_LEVEL) for source in sources_read(node))
+
+
+def sources_read(node: Node) -> Iterator[str]:
+    """The sources of the leaves of a plan."""
+    if isinstance(node, Scan):
+        yield node.source
+    for below in node.inputs:
+        yield from sources_read(below)
 
 
 def leaf_beside(place: int) -> str:

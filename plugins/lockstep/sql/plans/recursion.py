@@ -13,7 +13,7 @@ from lockstep.sql.names import fresh_name
 from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.expansion import expand
 from lockstep.sql.plans.expressions import reads_clock
-from lockstep.sql.plans.loops import leaf_beside
+from lockstep.sql.plans.loops import leaf_beside, sources_read
 from lockstep.sql.plans.nodes import (
     BEFORE,
     LEVEL,
@@ -68,9 +68,7 @@ def recursive(anchor: Node, step: Node, leaf: str, limit: int, name: str) -> Rec
 
 
 def _reads(node: Node, leaf: str) -> bool:
-    if isinstance(node, Scan):
-        return node.source == leaf
-    return any(_reads(below, leaf) for below in node.inputs)
+    return leaf in sources_read(node)
 
 
 class _Cut:
