@@ -32,6 +32,40 @@ def test_workers_are_born_with_their_imports(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_workers_do_not_read_archives_again(spark: SparkSession) -> None:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import importlib
+        import sys
+        import zipimport
+
+        archives = [path for path in sys.path_importer_cache if path.endswith(".zip")]
+        read_directory, found = zipimport._read_directory, list[str]()
+        zipimport._read_directory = lambda archive: found.append(archive) or read_directory(archive)
+        importlib.invalidate_caches()
+        zipimport._read_directory = read_directory
+        for _ in batches:
+            yield pa.record_batch({"archives": [len(archives)], "read": [len(found)]})
+
+    (row,) = spark.range(1).mapInArrow(read, "archives long, read long").collect()
+    assert row.archives > 0
+    assert row.read == 0
+
+
+@pytest.mark.spark
+def test_workers_are_not_reached_over_tcp(spark: SparkSession) -> None:
+    """Where small pieces wait for acknowledgements, 40 ms at a time."""
+
+    def family(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        for _ in batches:
+            yield pa.record_batch({"by_path": [os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED")]})
+
+    (row,) = spark.range(1).mapInArrow(family, "by_path string").collect()
+    assert row.by_path == "True"
+
+
+@pytest.mark.spark
 def test_sessions_have_one_process_from_which_workers_are_forked(spark_server: SparkServer) -> None:
     def parent(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os

@@ -54,6 +54,8 @@ SMALL_INTERVALS: Mapping[str, str] = {
     "spark.buffer.pageSize": "4m",
     # Python workers live for a minute of rest, and importing what they need takes two seconds.
     "spark.python.daemon.module": "lockstep_engine.python_workers",
+    # Over TCP each end of a task waits for the other's acknowledgement, 40 ms at a time.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 # What Spark has generated for a pipeline stays with its session: through a night without intervals.
