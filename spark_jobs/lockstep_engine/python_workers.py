@@ -21,6 +21,7 @@ NEEDED = (
     "lockstep_engine.operators.extremes",
     "lockstep_engine.sinks.kafka",
     "lockstep_engine.sources.file_rows",
+    "lockstep_engine.sources.plain_records",
 )
 """Where what runs in tasks is defined, and pandas, which Spark's worker imports for some of it."""
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
-from kafka_builders import interval, read_both_ways
+from kafka_builders import interval, read_every_way
 
 from lockstep.adapters.verify_changes import reading_of
 from lockstep.adapters.verify_decode import UndecodableError
@@ -105,7 +105,7 @@ def decode(
 ) -> Decoded:
     wanted = tuple(column.key for column in table.columns)
     ends = [dict.fromkeys(topic.ends, 0), *(steps or [topic.ends])]
-    return read_both_ways(table, wanted, interval(topic.name, ends), Context(spark, 1000))
+    return read_every_way(table, wanted, interval(topic.name, ends), Context(spark, 1000))
 
 
 def check_same(spark: SparkSession, table: SourceTable, topic: Topic) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from time import sleep
@@ -12,13 +13,15 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import Position
-from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
+from lockstep.sql.circuit import SMALL_RECORDS, Project, SinkTable, SourceColumn, SourceTable
+from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.decoded import Decoded
@@ -163,12 +166,17 @@ def committed_records(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         consumer.close()
 
 
-def read_both_ways(
+def read_every_way(
     source: SourceTable, columns: Sequence[str], interval: Interval, context: Context
 ) -> Decoded:
-    """The records as Spark has them, which are those that a process fetches, where it can."""
+    """The records as Spark has them, which are those that a process fetches, where it can, and those
+    that workers read."""
     spark, wanted = context.spark, tuple(columns)
     kept = read_kafka(spark, source, wanted, interval, context)
+    layout = layout_of(source)
+    if (layout.kind, layout.format) == ("rows", "json"):
+        large = replace(context, records=SMALL_RECORDS + 1)
+        _assert_equal(kept, read_kafka(spark, source, wanted, interval, large))
     here = read_kafka(spark, source, wanted, interval, context, is_wanted_here=True)
     if not isinstance(here.delta, Rows):
         formats = {value for key, value in source.options.items() if key.endswith("format")}
@@ -176,14 +184,22 @@ def read_both_ways(
         is_trusted = formats & {"raw", "avro"} and "string" in str(kept.delta.dtypes)
         assert interval.is_empty or is_trusted or "variant" in str(kept.delta.dtypes)
         return kept
-    assert here.bad == here.bad_records() == kept.bad_records()
-    delta = here.delta.frame(spark)
-    assert delta.dtypes == kept.delta.dtypes
-    for pair in ((delta, kept.delta), (here.errors, kept.errors)):
-        # Maps have no order, and texts have.
-        one, other = (rows.select(F.to_json(F.struct("*"))) for rows in pair)
-        assert one.exceptAll(other).isEmpty()
-        assert other.exceptAll(one).isEmpty()
-    for frame in here.kept:
-        frame.unpersist()
+    assert here.bad == kept.bad_records()
+    _assert_equal(kept, here)
     return kept
+
+
+def _assert_equal(kept: Decoded, other: Decoded) -> None:
+    """The same rows, and the same bad records with the same sentences."""
+    assert kept.bad_records() == other.bad_records()
+    spark = kept.errors.sparkSession
+    delta = other.delta.frame(spark) if isinstance(other.delta, Rows) else other.delta
+    assert isinstance(kept.delta, DataFrame)
+    assert delta.dtypes == kept.delta.dtypes
+    for pair in ((delta, kept.delta), (other.errors, kept.errors)):
+        # Maps have no order, and texts have.
+        one, another = (rows.select(F.to_json(F.struct("*"))) for rows in pair)
+        assert one.exceptAll(another).isEmpty()
+        assert another.exceptAll(one).isEmpty()
+    for frame in other.kept:
+        frame.unpersist()

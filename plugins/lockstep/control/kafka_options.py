@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lockstep.errors import WrongUse
 
@@ -35,6 +36,23 @@ class KafkaConnection:
     certificate_file: str = ""
     key_password: str = ""
     check_hostname: bool = True
+
+    OPTIONS: ClassVar[frozenset[str]] = frozenset(
+        f"kafka.{key}"
+        for key in (
+            _BOOTSTRAP,
+            "security.protocol",
+            "sasl.mechanism",
+            "sasl.jaas.config",
+            "ssl.truststore.location",
+            "ssl.truststore.type",
+            "ssl.keystore.location",
+            "ssl.keystore.type",
+            "ssl.key.password",
+            "ssl.endpoint.identification.algorithm",
+        )
+    )
+    """All that is read of a source's or a sink's."""
 
     @staticmethod
     def from_options(options: Mapping[str, str], owner: str) -> KafkaConnection:

@@ -6,7 +6,7 @@ columns, and of a bad record the raw one, of which its sentence is made when som
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -21,7 +21,8 @@ from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
 from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.local.values import has_order
-from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
+from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader, value_name
+from lockstep_engine.sources.plain_records import PLAIN, plain_name
 from lockstep_engine.told import counted_in_passing
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
@@ -66,12 +67,13 @@ class Decoded:
 @dataclass(frozen=True)
 class Decoder:
     """How the records of a source are read; `wanted` are columns of it with the names that they get.
-    Frames of records are as `decoding` describes them."""
+    Frames of records are as `decoding` describes them, or, with `plain` numbers, as `Plain` does."""
 
     source: SourceTable
     reader: RecordReader
     wanted: Mapping[DeclaredColumn, str]
     context: Context
+    plain: Sequence[int] | None = None
 
     def kept(self, records: DataFrame) -> Decoded:
         """Decoded once, for whoever reads it."""
@@ -100,9 +102,17 @@ class Decoder:
     def _decode(self, records: DataFrame) -> DataFrame:
         """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
         good."""
-        judged = self._parse(records).selectExpr("*", f"{self.reader.decoding.is_good} AS {_GOOD}")
+        is_good, values = self.reader.decoding.is_good, dict[str, str]()
+        if self.plain is not None:
+            is_good = f"({PLAIN} OR {is_good})"
+            values = {
+                name: f"IF({PLAIN}, {plain_name(number)}, {name}) AS {name}"
+                for number in self.plain
+                for name in [value_name(number)]
+            }
+        judged = self._parse(records).selectExpr("*", f"{is_good} AS {_GOOD}")
         return judged.selectExpr(
-            *self._needed(),
+            *(values.get(name, name) for name in self._needed()),
             STEP,
             _GOOD,
             *(f"CASE WHEN NOT {_GOOD} THEN {n} END AS {n}" for n in raw_columns(self.source)),

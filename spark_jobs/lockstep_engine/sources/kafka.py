@@ -24,6 +24,7 @@ from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoded import ERROR_COLUMNS, Decoded, Decoder, raw_columns, timed
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader
 from lockstep_engine.sources.formats import record_reader, schema_columns
+from lockstep_engine.sources.plain_records import plain_records
 from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
 from lockstep_engine.told import no_rows, types_of_columns
@@ -73,13 +74,17 @@ def read_kafka(
     # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     # of the decoding time.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
-    records = _read(spark, source, ranges, _topic(interval, source), context)
-    named = schema_columns(source)
+    topic, named = _topic(interval, source), schema_columns(source)
+    plain = plain_records(source, declared, wanted, topic[0], ranges, context)
+    if plain is None:
+        records = _read(spark, source, ranges, topic, context)
+    else:
+        records = timed(source, plain.records, context)
     if named:
         # Read twice: for the numbers of schemas, and with them.
         records = records.persist()
     reader = record_reader(source, declared, _schemas(source, records, named))
-    decoder = Decoder(source, reader, wanted, context)
+    decoder = Decoder(source, reader, wanted, context, None if plain is None else plain.numbers)
     decoded = decoder.here(records) if is_wanted_here else None
     if decoded is None and is_read_once and not named:
         return decoder.in_passing(records)

@@ -1,0 +1,185 @@
+"""Records that Arrow decides on are good ones, with the values that verification's own decoder finds."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from json_records import COLUMNS, GOOD, RECORDS, record
+
+from lockstep.adapters.verify_decode import row_decoder
+from lockstep.sql.circuit import SourceColumn
+from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain
+
+ARROW = {
+    "BIGINT": pa.int64(),
+    "TINYINT": pa.int8(),
+    "DOUBLE": pa.float64(),
+    "DECIMAL(6,2)": pa.decimal128(6, 2),
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATE": pa.date32(),
+    "BOOLEAN": pa.bool_(),
+}
+DECLARED = tuple(SourceColumn(name, kind) for name, kind in COLUMNS)
+PLAIN_COLUMNS = tuple(PlainColumn(name, ARROW[kind], may_be_null=False) for name, kind in COLUMNS)
+
+TOKENS = [
+    *("0", "-0", "1", "127", "128", "-129", "9223372036854775808", "01", "+1", "1" * 400),
+    *("1.0", "1e2", "0.1", "-0.0", ".5", "5.", "1e-400", "1e400", "1e99999999", "9999.999", "12.5"),
+    *("NaN", "-NaN", "Infinity", "-Infinity", "Inf", '"NaN"', '"1"', '"12.5"', "nan"),
+    *(
+        "true",
+        "false",
+        "null",
+        "tru",
+        "TRUE",
+        '"true"',
+        "{}",
+        "[]",
+        '{"b": [1, {"c": "}"}]}',
+        "[1,]",
+    ),
+    *(
+        '"x"',
+        '""',
+        r'"\u00e9"',
+        '"é"',
+        r'"\ud83d\ude00"',
+        r'"\ud83d"',
+        r'"a\nb"',
+        '"a\nb"',
+        r'"\q"',
+    ),
+    *("'x'", '"\x7f"', '"\x00"', r'"\u0000"', '"5"', '"{}"', '"a', '"}\n{"'),
+    *(
+        '"2026-01-02"',
+        '"2026-1-2"',
+        '"2026-02-30"',
+        '"0000-01-01"',
+        '"9999-12-31"',
+        '"-2026-01-02"',
+    ),
+    *(
+        f'"2026-01-02{time}"'
+        for time in ("T03:04:05Z", " 03:04:05.678", "T03:04:05.1234567", "T24:00:00")
+    ),
+    *(
+        f'"2026-01-02T03:04{rest}"'
+        for rest in ("", ":05+02:00", ":05+02", ":05z", ":60Z", ":05ZZ", ":05 ")
+    ),
+]
+NAMES = [*GOOD, "other", "", "ID", r"pric\u0065", r"\"", "NaN"]
+AROUND = ["", "", "", "", " ", "\n", ",", "5", "{}", "x", "}", "{", "\x00", "\ufeff"]
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> bytes:
+    """A good record, or one that is not quite."""
+    fields = [(name, json.dumps(value)) for name, value in GOOD.items()]
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(fields)))
+        field = (draw(st.sampled_from(NAMES)), draw(st.sampled_from(TOKENS)))
+        fields[place : place + draw(st.integers(0, 1))] = [field]
+    comma = draw(st.sampled_from([",", " ,\n"]))
+    inner = comma.join(f'"{name}": {value}' for name, value in fields)
+    before, after = draw(st.sampled_from(AROUND)), draw(st.sampled_from(AROUND))
+    text = f"{before}{{{inner}}}{after}".encode("utf-8", "surrogatepass")
+    if draw(st.integers(0, 9)) == 0:
+        place = draw(st.integers(0, len(text)))
+        text = text[:place] + draw(st.sampled_from([b"\xff", b"\xc3", b'"', b"}"])) + text[place:]
+    return text
+
+
+def plain_rows(values: list[bytes | None]) -> dict[int, tuple[Any, ...]]:
+    """The rows of the plain ones, by their places; instants as verification has them."""
+    found = read_plain(values, PLAIN_COLUMNS).to_pylist()
+    rows = {place: row for place, row in enumerate(found) if row.pop(PLAIN)}
+    return {
+        place: tuple(
+            value.replace(tzinfo=None) if kind == "TIMESTAMP" else value
+            for value, (_, kind) in zip(row.values(), COLUMNS, strict=True)
+        )
+        for place, row in rows.items()
+    }
+
+
+def test_of_every_kind_of_record_the_plain_ones() -> None:
+    decode = row_decoder(DECLARED)
+    undecided = set()
+    for value, reason in RECORDS:
+        found = plain_rows([value])
+        if found:
+            assert not reason
+            assert found[0] == decode(value)
+        elif not reason:
+            undecided.add(value)
+    assert undecided == {
+        record() + b" \n",
+        record(**dict.fromkeys(GOOD)),
+        record(small=-128, price=9999.994, id=-(2**63)),
+        record(price=1.005),
+        record(at="2026-01-02 03:04:05.1234567+05:30"),
+        record(at="2026-1-2"),
+    }
+
+
+@settings(max_examples=400)
+@given(st.lists(texts(), min_size=1, max_size=3))
+def test_a_plain_record_is_a_good_one_with_the_same_values(values: list[bytes]) -> None:
+    decode = row_decoder(DECLARED)
+    together = plain_rows(list(values))
+    for place, value in enumerate(values):
+        alone = plain_rows([value])
+        for found in [*alone.values(), *([together[place]] if place in together else [])]:
+            assert repr(found) == repr(decode(value)), value
+
+
+def test_what_cannot_be_parsed_takes_few_others_with_it() -> None:
+    values = [record(id=number) for number in range(5000)]
+    values[1234] = record(id="1234")
+    values[4000] = b'{"id": \xff'
+    found = plain_rows(list(values))
+    assert len(values) - 200 < len(found) < len(values)
+    assert 1234 not in found
+    assert all(row[0] == place for place, row in found.items())
+
+
+def test_records_that_could_be_taken_for_others() -> None:
+    """One that holds two objects, beside others that hold none."""
+    two = record() + b"\n" + record()
+    assert plain_rows([two, b"", b"{}"]) == {}
+    assert plain_rows([two]) == {}
+    assert plain_rows([b'{"other": [{}', b"{}]}"]) == {}
+
+
+def test_what_is_too_much_for_sparks_parser_is_undecided() -> None:
+    other = '{"other": %s, ' + record().decode()[1:]
+    deep, long = "[" * 1001 + "]" * 1001, "1" * 1001
+    for value in (deep, long, '"' + "x" * 40_000 + '"'):
+        assert plain_rows([(other % value).encode()]) == {}
+    assert len(plain_rows([(other % ('"' + "x" * 4000 + '"')).encode()])) == 1
+
+
+def test_columns_that_may_be_absent() -> None:
+    column = PlainColumn("a", pa.int32(), may_be_null=True)
+    values = [b'{"a": 1}', b'{"a": null}', b'{"b": 2}', None]
+    found = read_plain(values, [column]).to_pylist()
+    assert found == [
+        {"0": 1, PLAIN: True},
+        {"0": None, PLAIN: True},
+        {"0": None, PLAIN: True},
+        {"0": None, PLAIN: False},
+    ]
+    assert read_plain([], [column]).num_rows == 0
+
+
+def test_a_decimal_in_quotes_is_undecided() -> None:
+    assert plain_rows([record(price=12.5)])[0][3] == Decimal("12.50")
+    quoted = record(price="12.5")
+    assert plain_rows([quoted]) == {}
+    assert plain_rows([quoted.replace(b"price", rb"pric\u0065")]) == {}

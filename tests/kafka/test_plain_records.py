@@ -1,0 +1,154 @@
+"""What workers read of a topic by themselves: the rows that Spark's own source gives, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka_builders import interval, new_topic, send, send_transaction, source
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from lockstep.sql.circuit import SMALL_RECORDS, SourceTable
+from lockstep_engine.context import Context
+from lockstep_engine.sources.kafka import _declared, read_kafka
+from lockstep_engine.sources.plain_records import plain_records, slices_of
+from lockstep_engine.sources.step_ranges import StepRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+kafka = pytest.mark.kafka
+spark_server = pytest.mark.spark
+
+
+def large(spark: SparkSession) -> Context:
+    return Context(spark, SMALL_RECORDS + 1)
+
+
+def is_read_by_workers(spark: SparkSession, table: SourceTable) -> bool:
+    declared = _declared(spark, table)
+    return (
+        plain_records(table, declared, declared, "t", [StepRange(0, 0, 9, 0)], large(spark))
+        is not None
+    )
+
+
+@kafka
+@spark_server
+def test_many_records_of_several_steps(spark: SparkSession, broker: Any) -> None:
+    """Chunks that are plain, that are so in part, that have nothing plain, after which some go by
+    untried; the last offsets are a transaction's end."""
+    topic = new_topic(broker.bootstrap, 2)
+    values: list[bytes | None] = [
+        b'{"n": %d, "t": "a\xc3\xa9"}' % number if number % 700 else b'{"n": "%d"}' % number
+        for number in range(7_000)
+    ]
+    values += [b' {"n": 1, "t": null}', None, b"{"] * 1_000
+    send(broker.bootstrap, topic, values, timestamp=1_700_000_000_123)
+    send(broker.bootstrap, topic, [b'{"n": 5, "t": null}'] * 50, partition=1)
+    send_transaction(broker.bootstrap, topic, [b'{"n": 6, "t": "x"}'] * 10, True, partition=1)
+    table = source(
+        broker.bootstrap,
+        topic,
+        (("n", "BIGINT"), ("t", "STRING"), ("o", "BIGINT"), ("at", "TIMESTAMP"), ("of", "STRING")),
+        metadata="offset AS o, timestamp AS at, topic AS of",
+    )
+    assert is_read_by_workers(spark, table)
+    steps = interval(topic, [{0: 3}, {0: 4_321, 1: 7}, {0: 10_000, 1: 61}])
+    for wanted in (("n", "o", "at", "of"), ("t",)):
+        few = Context(spark, 1000)
+        expected = read_kafka(spark, table, wanted, steps, few)
+        found = read_kafka(spark, table, wanted, steps, large(spark), is_read_once=True)
+        assert isinstance(expected.delta, DataFrame)
+        assert isinstance(found.delta, DataFrame)
+        assert expected.delta.count() == 7_000 - 3 - 9 + 1_000 + 60
+        rows = found.delta.collect()
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected.delta.collect()))
+        assert found.bad_records() == expected.bad_records() == 2_009
+        assert sorted(map(repr, found.errors.collect())) == sorted(
+            map(repr, expected.errors.collect())
+        )
+
+
+@kafka
+@spark_server
+def test_offsets_that_are_gone_or_not_there_yet_fail_the_read(
+    spark: SparkSession, broker: Any
+) -> None:
+    topic = new_topic(broker.bootstrap)
+    send(broker.bootstrap, topic, [b'{"n": 1}'] * 5)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for gone in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        gone.result(timeout=30)
+    table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
+
+    def count(start: int, end: int) -> int:
+        steps = interval(topic, [{0: start}, {0: end}])
+        decoded = read_kafka(spark, table, ("n",), steps, large(spark), is_read_once=True)
+        assert isinstance(decoded.delta, DataFrame)
+        return decoded.delta.count()
+
+    assert count(2, 5) == 3
+    with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE|out of range"):
+        count(0, 5)
+    with pytest.raises(PySparkException, match=rf"topic {topic}, partition 0 ends early"):
+        count(2, 6)
+
+
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": 'x required username="u" password="p";',
+}
+
+
+@spark_server
+@pytest.mark.parametrize(
+    ("kind", "options", "is_read"),
+    [
+        ("BIGINT", {}, True),
+        ("DECIMAL(6,2)", {"missing_columns": "null"}, True),
+        ("BIGINT", LOGIN, True),
+        ("BIGINT", {**LOGIN, "kafka.sasl.jaas.config": "x required;"}, False),
+        ("BIGINT", {"kafka.fetch.max.bytes": "1000"}, False),
+        ("BIGINT", {"kafka.ssl.truststore.location": "x.jks"}, False),
+        ("BIGINT", {"format": "csv"}, False),
+        ("ARRAY<BIGINT>", {}, False),
+        ("FLOAT", {}, False),
+        ("BIGINT", {"metadata": "key AS k"}, False),
+    ],
+)
+def test_what_is_read_by_workers(
+    spark: SparkSession, kind: str, options: Mapping[str, str], is_read: bool
+) -> None:
+    columns = (("c", kind), *((("k", "BINARY"),) if "metadata" in options else ()))
+    table = source("h:1", "t", columns, **options)
+    assert is_read_by_workers(spark, table) == is_read
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 500)), min_size=1, max_size=5),
+    st.integers(1, 20),
+)
+def test_slices_are_the_ranges(sizes: list[tuple[int, int]], tasks: int) -> None:
+    ranges = []
+    for partition, (start, size) in enumerate(sizes):
+        cut = start + size // 2
+        ranges += [
+            StepRange(partition, *pair, step)
+            for step, pair in enumerate(((start, cut), (cut, start + size)))
+        ]
+    found = slices_of([one for one in ranges if one.end > one.start], tasks)
+    offsets = [(one.partition, offset) for one in found for offset in range(one.start, one.end)]
+    assert offsets == [
+        (partition, offset)
+        for partition, (start, size) in enumerate(sizes)
+        for offset in range(start, start + size)
+    ]
+    assert len(found) <= tasks + len(sizes)
