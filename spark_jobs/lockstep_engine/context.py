@@ -79,7 +79,8 @@ class Context:
     remembers column types by the digest of an operator, as asking Spark for them costs a round trip:
     hand the same mapping to the next interval of the same circuit. `large_state` is the number of rows
     from which state is read only where the change can touch it, `many_steps` of steps from which a join
-    takes changes for what they come to, in a large interval. `whole` are the columns of an operator's
+    takes changes for what they come to, in a large interval, and `many_records` of records beyond
+    which an interval is large. `whole` are the columns of an operator's
     large state that are known to be whole numbers. `guarding` is there where rows are
     taken out for which an expression fails, which otherwise end the job.
     """
@@ -93,6 +94,7 @@ class Context:
     types: dict[str, dict[str, DataType]] = field(default_factory=dict, compare=False, repr=False)
     large_state: int = LARGE_STATE
     many_steps: int = MANY_STEPS
+    many_records: int = SMALL_RECORDS
     whole: frozenset[str] = frozenset()
     guarding: Guarding | None = field(default=None, compare=False, repr=False)
 
@@ -122,7 +124,7 @@ class Context:
     @property
     def is_small(self) -> bool:
         """True where deltas are small enough to be broadcast."""
-        return self.records <= SMALL_RECORDS
+        return self.records <= self.many_records
 
 
 def configure_session(context: Context) -> None:

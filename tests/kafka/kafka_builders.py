@@ -20,7 +20,7 @@ from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import Division, Interval, OffsetRange, TopicSlice
 from lockstep.errors import Position
-from lockstep.sql.circuit import SMALL_RECORDS, Project, SinkTable, SourceColumn, SourceTable
+from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.local.rows import Rows
@@ -175,7 +175,7 @@ def read_every_way(
     kept = read_kafka(spark, source, wanted, interval, context)
     layout = layout_of(source)
     if (layout.kind, layout.format) == ("rows", "json"):
-        large = replace(context, records=SMALL_RECORDS + 1)
+        large = replace(context, many_records=0)
         _assert_equal(kept, read_kafka(spark, source, wanted, interval, large))
     here = read_kafka(spark, source, wanted, interval, context, is_wanted_here=True)
     if not isinstance(here.delta, Rows):

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_records import COLUMNS, GOOD, RECORDS, record
@@ -165,6 +166,13 @@ def test_what_is_too_much_for_sparks_parser_is_undecided() -> None:
     assert len(plain_rows([(other % ('"' + "x" * 4000 + '"')).encode()])) == 1
 
 
+def test_a_negative_zero_that_is_written_whole_is_undecided() -> None:
+    column = PlainColumn("a", pa.float64(), may_be_null=True)
+    values = [b'{"a": -0}', b'{"a": -0.0}', b'{"a": 0}', b'{"a": null}', b'{"a": -1e-5}']
+    found = read_plain(values, [column]).to_pylist()
+    assert [row[PLAIN] for row in found] == [False, False, True, True, True]
+
+
 def test_columns_that_may_be_absent() -> None:
     column = PlainColumn("a", pa.int32(), may_be_null=True)
     values = [b'{"a": 1}', b'{"a": null}', b'{"b": 2}', None]
@@ -176,6 +184,34 @@ def test_columns_that_may_be_absent() -> None:
         {"0": None, PLAIN: False},
     ]
     assert read_plain([], [column]).num_rows == 0
+
+
+DECIMALS = [(6, 2), (38, 10), (38, 0), (18, 18), (2, 1), (38, 38), (1, 0)]
+
+
+@pytest.mark.parametrize(("precision", "scale"), DECIMALS)
+@pytest.mark.parametrize("others", [[], [b"x"]], ids=["alone", "beside what is none"])
+def test_decimals_at_the_ends_of_their_types(
+    precision: int, scale: int, others: list[bytes]
+) -> None:
+    column = PlainColumn("a", pa.decimal128(precision, scale), may_be_null=False)
+    decode = row_decoder((SourceColumn("a", f"DECIMAL({precision},{scale})"),))
+    whole = ["0", *(first + "9" * more for more in range(40) for first in ("1", "9"))]
+    tokens = [
+        f"{sign}{digits}{rest}"
+        for sign in ("", "-")
+        for digits in whole
+        for rest in ("", ".0", ".5", ".05", f".{'0' * 37}5", "e0", "e4", "E-3")
+    ]
+    tokens += ["1e-41", "0e-60", "1e-10000000", "1e99999999", "0." + "0" * 200 + "1"]
+    plain = 0
+    for token in tokens:
+        value = b'{"a": %s}' % token.encode()
+        (row, *_) = read_plain([value, *others], [column]).to_pylist()
+        if row[PLAIN]:
+            plain += 1
+            assert (row["0"],) == decode(value), token
+    assert plain > 0
 
 
 def test_a_decimal_in_quotes_is_undecided() -> None:

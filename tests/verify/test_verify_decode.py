@@ -28,6 +28,7 @@ def columns(*declared: str) -> Sequence[SourceColumn]:
         ("DOUBLE", "1.5", 1.5),
         ("DOUBLE", "3", 3.0),
         ("DECIMAL(5, 2)", "1.005", Decimal("1.01")),
+        ("DECIMAL(38, 0)", "9" * 38, Decimal("9" * 38)),
         ("FLOAT", "0.5", 0.5),
         ("STRING", '"é"', "é"),
         ("DATE", '"2013-01-31"', date(2013, 1, 31)),

@@ -146,7 +146,7 @@ def _decimal(precision: int, scale: int, value: object) -> object:
         raise UndecodableError(f"{value!r} is no number")
     context = Context(prec=1000)
     rounded = Decimal(value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context)
-    if abs(rounded) >= Decimal(10) ** (precision - scale):
+    if rounded.copy_abs() >= Decimal(10) ** (precision - scale):
         raise UndecodableError(f"{value!r} does not fit decimal({precision}, {scale})")
     return rounded
 

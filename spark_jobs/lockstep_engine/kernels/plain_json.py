@@ -102,11 +102,11 @@ def _holds_lines_of_objects(text: bytes, count: int) -> bool:
 
 def _has_suspects(text: bytes, columns: Sequence[PlainColumn]) -> bool:
     """Whether there may be what some values are undecided for, wherever it stands."""
-    decimals = _decimals(columns)
+    decimals = _unlike_decimals(columns)
     return (
         (_holds_pair(text, _NOT_NUMBERS.values()) and any(one in text for one in _NOT_NUMBERS))
         or (bool(decimals) and b"\\u00" in text)
-        or any(re.search(_quoted_number(name), text) for name in decimals)
+        or any(re.search(unlike, text) for unlike in decimals)
     )
 
 
@@ -149,13 +149,13 @@ def _may_be_plain(values: pa.BinaryArray, columns: Sequence[PlainColumn]) -> pa.
     for text in _NOT_NUMBERS:
         if text in everything:
             may_be = pc.and_not(may_be, pc.match_substring(values, text))
-    decimals = _decimals(columns)
+    decimals = _unlike_decimals(columns)
     if decimals and b"\\u00" in everything:
         # A letter of a name may stand there so.
         may_be = pc.and_not(may_be, pc.match_substring_regex(values, rb"\\u00[0-7]"))
-    for name in decimals:
-        if re.search(_quoted_number(name), everything):
-            may_be = pc.and_not(may_be, pc.match_substring_regex(values, _quoted_number(name)))
+    for unlike in decimals:
+        if re.search(unlike, everything):
+            may_be = pc.and_not(may_be, pc.match_substring_regex(values, unlike))
     if (pc.max(length).as_py() or 0) >= SHORT:
         is_large = pc.greater_equal(
             pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"[")), SHORT
@@ -165,13 +165,21 @@ def _may_be_plain(values: pa.BinaryArray, columns: Sequence[PlainColumn]) -> pa.
     return pc.fill_null(may_be, False)
 
 
-def _decimals(columns: Sequence[PlainColumn]) -> list[str]:
-    return [column.name for column in columns if pa.types.is_decimal(column.type)]
+def _unlike_decimals(columns: Sequence[PlainColumn]) -> list[bytes]:
+    """Patterns, one a decimal, of what Arrow must not see where it stands: numbers in quotes, which it
+    takes; with more digits before the point than the type has, which it takes, too, and moves beyond 128
+    bits; with exponents, for which it reads powers of ten that are not there
+    (https://github.com/apache/arrow/issues/50964)."""
+    return [
+        rf'"{re.escape(one.name)}"\s*:\s*(?:"|-?(?:{_many_digits(one.type)}|[0-9.]+[eE]))'.encode()
+        for one in columns
+        if pa.types.is_decimal(one.type)
+    ]
 
 
-def _quoted_number(name: str) -> bytes:
-    """How it looks where a decimal stands in quotes, which Arrow takes for a number."""
-    return rf'"{re.escape(name)}"\s*:\s*"'.encode()
+def _many_digits(type_: pa.Decimal128Type) -> str:
+    digits = type_.precision - type_.scale
+    return f"[0-9]{{{digits + 1}}}" if digits else "[1-9]"
 
 
 def _pieces(texts: pa.BinaryArray, columns: Sequence[PlainColumn]) -> Iterator[pa.Table]:
@@ -225,13 +233,18 @@ def _typed(
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
     """The values of the column, and where they are beyond doubt; None: everywhere."""
     if pa.types.is_floating(column.type):
-        fits = pc.is_finite(found)
+        fits = pc.and_(pc.is_finite(found), _is_no_negative_zero(found))
     elif pa.types.is_temporal(column.type):
         fits = pc.match_substring_regex(found, _looks(column.type))
         found = _moments(pc.if_else(fits, found, None), column.type)
     else:
         fits = None if column.may_be_null or not found.null_count else pc.is_valid(found)
     return found, None if fits is None else pc.fill_null(fits, column.may_be_null)
+
+
+def _is_no_negative_zero(found: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Spark makes 0.0 of -0, and -0.0 of -0.0."""
+    return pc.or_kleene(pc.not_equal(found, 0.0), pc.greater(pc.divide(1.0, found), 0.0))
 
 
 def _looks(type_: pa.DataType) -> str:
