@@ -86,6 +86,8 @@ _REST = 15
 _POLL_SECONDS = 0.1
 _SILENT_SECONDS = 60.0
 _END_SECONDS = 10.0
+_UNTOLD = 1 << 63
+"""Where a partition ends as long as nobody has told: beyond all offsets."""
 
 _CONSUMER: Mapping[str, object] = {
     "group.id": "lockstep-plain",
@@ -316,14 +318,14 @@ def _messages(
     consumer = Consumer({**_CONSUMER, **connection.librdkafka()})
     try:
         consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
-        silent_seconds, reached, end = 0.0, wanted.start, wanted.end
+        silent_seconds, reached, end = 0.0, wanted.start, _UNTOLD
         while reached < wanted.end:
             # It waits for as many as are asked for.
             found = consumer.consume(min(_CHUNK, wanted.end - reached), _POLL_SECONDS)
             messages = [message for message in found if message.error() is None]
             if len(messages) < len(found):
                 end = _end(found, end)
-                reached = max(reached, end) if end >= wanted.end else reached
+                reached = end if wanted.end <= end < _UNTOLD else reached
             silent_seconds = 0.0 if messages else silent_seconds + _POLL_SECONDS
             if messages:
                 reached = max(reached, messages[-1].offset() + 1)
