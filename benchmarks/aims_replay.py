@@ -5,7 +5,8 @@ sixty intervals of six steps each; all versions are kept. Then that hour is back
 again from the version before it, and what they give is compared with the outbox. Timed is what `lockstep
 backfill` does on a warm server: it opens the version, runs the steps, compares, drops the branches.
 
-As one job: one backfill of the hour. As sixty: one of each minute, with the version before it. The
+As one job: one backfill of the hour, the first large interval of the server, which compiles for it; it
+is done once more to see how much that is. As sixty: one of each minute, with the version before it. The
 sixty intervals as they ran first, from plan to published, are saved besides. The hour is that after a
 first minute, which has made tables and warmed the server up.
 """
@@ -69,16 +70,17 @@ def _measured(bench: Bench, minutes: int, records: int) -> Aim:
     driven.check()
     ends = [start + minute * MINUTE for minute in range(minutes + 1)]
     _backfilled(driven, ends[0], ends[1])
-    as_one = _backfilled(driven, ends[0], ends[-1])
+    as_one, again = (_backfilled(driven, ends[0], ends[-1]) for _ in range(2))
     each = [_backfilled(driven, *ends[minute : minute + 2]) for minute in range(minutes)]
     times = sum(each) / as_one
     return Aim(
         target=f"one job at least {TIMES:.0f} x as fast as {minutes}",
-        measured=f"{times:.1f} x: {as_one:.1f} s against {sum(each):.1f} s",
+        measured=f"{times:.1f} x: {as_one:.1f} s against {sum(each):.1f} s; {again:.1f} s once more",
         holds=times >= TIMES,
         scale=f"{minutes} minutes of {records:,} records, six steps each",
         series={
             "as_one": round(as_one, 3),
+            "as_one_again": round(again, 3),
             "as_many": [round(one, 3) for one in each],
             "intervals_at_first": [round(one, 3) for one in first],
             "interval_median": median(first),
