@@ -144,6 +144,12 @@ def test_what_is_read_by_workers(
     assert is_read_by_workers(spark, table) == is_read
 
 
+@spark_server
+def test_names_that_spark_does_not_find_in_a_text(spark: SparkSession) -> None:
+    for name, is_read in (("a b", True), ("it's", False), ("a?", False)):
+        assert is_read_by_workers(spark, source("h:1", "t", ((name, "STRING"),))) == is_read
+
+
 @dataclass(frozen=True)
 class Told:
     """What a consumer hands on: a message, or an error of a partition or of none."""
