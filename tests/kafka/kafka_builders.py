@@ -10,6 +10,8 @@ from time import sleep
 from uuid import uuid4
 
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as DeletedPartition
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
@@ -56,6 +58,13 @@ def send(
         )
     assert producer.flush(30) == 0
     assert not failed
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    """The first records of partition 0 are gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for gone in admin.delete_records([DeletedPartition(topic, 0, offset)]).values():
+        gone.result(timeout=30)
 
 
 def send_transaction(

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka_builders import (
     T0,
+    delete_before,
     new_topic,
     open_transaction,
     project,
@@ -124,11 +125,7 @@ def test_the_first_offset_moves_with_retention(
     sources: KafkaSources, topic: str, broker: Any
 ) -> None:
     send(broker.bootstrap, topic, [b"1", b"2", b"3"], partition=0)
-    from confluent_kafka import TopicPartition
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for gone in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
-        gone.result(timeout=30)
+    delete_before(broker.bootstrap, topic, 2)
     assert sources.bounds("src").partitions[0] == PartitionBounds(0, 2, 3)
 
 

@@ -13,13 +13,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from json_records import COLUMNS, RECORDS, record, without
 from kafka_builders import (
+    delete_before,
     interval,
     new_topic,
     open_transaction,
@@ -227,9 +226,7 @@ def test_exactly_the_ranges_and_only_what_was_committed(spark: SparkSession, bro
 def test_offsets_that_are_gone_fail_the_read(spark: SparkSession, broker: Any) -> None:
     topic = new_topic(broker.bootstrap)
     send(broker.bootstrap, topic, [b'{"n": 1}'] * 5)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for gone in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
-        gone.result(timeout=30)
+    delete_before(broker.bootstrap, topic, 2)
     table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
     with pytest.raises(PySparkException, match="not available in Kafka any more"):
         read(spark, table, interval(topic, [{0: 0}, {0: 5}])).delta.collect()

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_builders import interval, new_topic, send, send_transaction, source
+from kafka_builders import delete_before, interval, new_topic, send, send_transaction, source
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -94,9 +93,7 @@ def test_offsets_that_are_gone_or_not_there_yet_fail_the_read(
 ) -> None:
     topic = new_topic(broker.bootstrap)
     send(broker.bootstrap, topic, [b'{"n": 1}'] * 5)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for gone in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
-        gone.result(timeout=30)
+    delete_before(broker.bootstrap, topic, 2)
     table = source(broker.bootstrap, topic, (("n", "BIGINT"),))
 
     def count(start: int, end: int) -> int:

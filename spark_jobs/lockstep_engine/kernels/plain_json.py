@@ -1,10 +1,10 @@
 """JSON records of the plain kind, parsed by Arrow, many at a time.
 
 `from_json` takes a record at a time, and what it takes wrongly has to be looked for in each; Arrow
-(https://arrow.apache.org/docs/python/json.html) parses thousands at once, in half the time with the way
-to Python and back. It has other ideas of JSON in turn, so here it has its say on those records alone of
-which nobody could think otherwise. The law: a record is undecided, or it is a good one for
-`sources.json_values` too, with the same values.
+(https://arrow.apache.org/docs/python/json.html) parses thousands at once, in a third of the time. It has
+other ideas of JSON in turn, so here it has its say on those records alone of which nobody could think
+otherwise. The law: a record is undecided, or it is a good one for `sources.json_values` too, with the
+same values.
 """
 
 from __future__ import annotations

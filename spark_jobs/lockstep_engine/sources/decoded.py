@@ -19,10 +19,16 @@ from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
+from lockstep_engine.kernels.plain_json import PLAIN
 from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.local.values import has_order
-from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader, value_name
-from lockstep_engine.sources.plain_records import PLAIN, plain_name
+from lockstep_engine.sources.decoding import (
+    DeclaredColumn,
+    GivenRow,
+    RecordReader,
+    plain_name,
+    value_name,
+)
 from lockstep_engine.told import counted_in_passing
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
@@ -105,10 +111,9 @@ class Decoder:
         is_good, values = self.reader.decoding.is_good, dict[str, str]()
         if self.plain is not None:
             is_good = f"({PLAIN} OR {is_good})"
+            names = {value_name(number): plain_name(number) for number in self.plain}
             values = {
-                name: f"IF({PLAIN}, {plain_name(number)}, {name}) AS {name}"
-                for number in self.plain
-                for name in [value_name(number)]
+                name: f"IF({PLAIN}, {read}, {name}) AS {name}" for name, read in names.items()
             }
         judged = self._parse(records).selectExpr("*", f"{is_good} AS {_GOOD}")
         return judged.selectExpr(

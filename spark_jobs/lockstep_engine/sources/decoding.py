@@ -27,6 +27,7 @@ __all__ = [
     "RecordReader",
     "combined",
     "null_fault",
+    "plain_name",
     "value_name",
 ]
 
@@ -101,6 +102,11 @@ class RecordReader:
 def value_name(number: int) -> str:
     """The frame's column for the value of a declared column."""
     return f"_v{number}"
+
+
+def plain_name(number: int) -> str:
+    """The column of the same value where it has been read beforehand, by `plain_records`."""
+    return f"_plain_{number}"
 
 
 def combined(parts: Sequence[Decoding]) -> Decoding:

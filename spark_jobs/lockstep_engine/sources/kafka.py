@@ -26,7 +26,7 @@ from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader
 from lockstep_engine.sources.formats import record_reader, schema_columns
 from lockstep_engine.sources.plain_records import plain_records
 from lockstep_engine.sources.registry import registry_schemas
-from lockstep_engine.sources.step_ranges import StepRange, step_ranges, with_step
+from lockstep_engine.sources.step_ranges import StepRange, partition_ranges, step_ranges, with_step
 from lockstep_engine.told import no_rows, types_of_columns
 
 __all__ = ["kafka_options", "read_kafka"]
@@ -99,22 +99,19 @@ def kafka_options(
     partition of `topic`, name and id, that has offsets, committed records only. The source's own
     `kafka.*` settings pass."""
     name, id_ = topic
-    starts: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for range_ in ranges:
-        partition = str(range_.partition)
-        starts[partition] = min(starts.get(partition, range_.start), range_.start)
-        ends[partition] = max(ends.get(partition, range_.end), range_.end)
+    read = partition_ranges(ranges)
+    starts = {str(range_.partition): range_.start for range_ in read}
+    ends = {str(range_.partition): range_.end for range_ in read}
     own = {key: value for key, value in source.options.items() if key.startswith("kafka.")}
     settings = {**CONSUMER_SETTINGS, **own, **FIXED_SETTINGS}
     options = {
         "kafka.group.id": _group(id_, settings),
         **settings,
-        "assign": json.dumps({name: [int(partition) for partition in starts]}),
+        "assign": json.dumps({name: [range_.partition for range_ in read]}),
         "startingOffsets": json.dumps({name: starts}),
         "endingOffsets": json.dumps({name: ends}),
     }
-    if len(starts) < partitions:
+    if len(read) < partitions:
         options["minPartitions"] = str(partitions)
     return options
 

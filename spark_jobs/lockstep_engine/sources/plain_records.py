@@ -11,15 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -46,33 +45,36 @@ from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP
 from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain, undecided
-from lockstep_engine.sources.decoding import DeclaredColumn
+from lockstep_engine.sources.decoded import raw_columns
+from lockstep_engine.sources.decoding import DeclaredColumn, plain_name
 from lockstep_engine.sources.metadata import metadata_decoding
-from lockstep_engine.sources.step_ranges import StepRange
+from lockstep_engine.sources.step_ranges import StepRange, partition_ranges
 
-__all__ = ["PLAIN", "Plain", "plain_name", "plain_records", "slices_of"]
+__all__ = ["PLAIN", "Plain", "plain_records", "slices_of"]
 
-_TYPES: Mapping[DataType, pa.DataType] = {
-    BooleanType(): pa.bool_(),
-    ByteType(): pa.int8(),
-    ShortType(): pa.int16(),
-    IntegerType(): pa.int32(),
-    LongType(): pa.int64(),
-    DoubleType(): pa.float64(),
-    StringType(): pa.string(),
-    DateType(): pa.date32(),
-    TimestampType(): pa.timestamp("us", "UTC"),
-    TimestampNTZType(): pa.timestamp("us"),
+_TYPES = (
+    BooleanType(),
+    ByteType(),
+    ShortType(),
+    IntegerType(),
+    LongType(),
+    DoubleType(),
+    StringType(),
+    DateType(),
+    TimestampType(),
+    TimestampNTZType(),
+)
+
+_RECORD: Mapping[str, DataType] = {
+    "_partition": IntegerType(),
+    "_offset": LongType(),
+    "_timestamp": TimestampType(),
+    "_key": BinaryType(),
+    "_value": BinaryType(),
+    "_topic": StringType(),
 }
 
-_RECORD = (
-    StructField("_partition", IntegerType()),
-    StructField("_offset", LongType()),
-    StructField("_timestamp", TimestampType()),
-    StructField("_key", BinaryType()),
-    StructField("_value", BinaryType()),
-    StructField("_topic", StringType()),
-)
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _SHOWN = frozenset({"partition", "offset", "timestamp", "topic", "step_time"})
 """What metadata columns may show: keys and headers are not handed on of plain records."""
@@ -116,11 +118,6 @@ class Plain:
     numbers: tuple[int, ...]
 
 
-def plain_name(number: int) -> str:
-    """The column with a declared column's value of plain records."""
-    return f"{PLAIN}_{number}"
-
-
 def plain_records(
     source: SourceTable,
     declared: Sequence[DeclaredColumn],
@@ -152,17 +149,13 @@ def plain_records(
     ):
         return None
     columns = tuple(
-        PlainColumn(one.path[0], _arrow(one.type), one.nullable and source.absent_is_null)
+        PlainColumn(one.path[0], to_arrow_type(one.type), one.nullable and source.absent_is_null)
         for one in fields
     )
     places = {one.number: fields.index(one) for one in wanted if one in fields}
     schema = StructType(
         [
-            *(
-                field
-                for field in _RECORD
-                if field.name != "_topic" or "topic" in layout.metadata.values()
-            ),
+            *(StructField(name, _RECORD[name]) for name in raw_columns(source)),
             StructField(STEP, LongType()),
             StructField(PLAIN, BooleanType()),
             *(StructField(plain_name(n), fields[place].type) for n, place in places.items()),
@@ -205,25 +198,15 @@ def _is_plain(column: DeclaredColumn) -> bool:
     return column.type in _TYPES
 
 
-def _arrow(type_: DataType) -> pa.DataType:
-    if isinstance(type_, DecimalType):
-        return pa.decimal128(type_.precision, type_.scale)
-    return _TYPES[type_]
-
-
 def slices_of(ranges: Sequence[StepRange], tasks: int) -> tuple[OffsetRange, ...]:
     """What tasks read: each partition's ranges, in pieces where these are fewer than tasks."""
     found: list[OffsetRange] = []
-    by_partition = {
-        partition: (min(one.start for one in those), max(one.end for one in those))
-        for partition, group in groupby(sorted(ranges), attrgetter("partition"))
-        for those in [list(group)]
-    }
-    of_a_task = sum(end - start for start, end in by_partition.values()) / tasks
-    for partition, (start, end) in by_partition.items():
-        pieces = max(1, round((end - start) / of_a_task))
-        cuts = [start + (end - start) * piece // pieces for piece in range(pieces + 1)]
-        found.extend(OffsetRange(partition, *pair) for pair in pairwise(cuts))
+    whole = partition_ranges(ranges)
+    of_a_task = sum(one.records for one in whole) / tasks
+    for one in whole:
+        pieces = max(1, round(one.records / of_a_task))
+        cuts = [one.start + one.records * piece // pieces for piece in range(pieces + 1)]
+        found.extend(OffsetRange(one.partition, *pair) for pair in pairwise(cuts))
     return tuple(found)
 
 
@@ -247,6 +230,7 @@ class _ReadPlain:
                 yield from self._records(self.slices[number])
 
     def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
         rest = 0
         for messages in _messages(self.connection, self.topic, wanted):
             values = [message.value() for message in messages]
@@ -257,14 +241,14 @@ class _ReadPlain:
                 found = read_plain(values, self.columns)
                 plain = found[PLAIN].combine_chunks().true_count
                 rest = _REST if plain < len(values) / 2 else 0
-            yield self._batch(wanted.partition, messages, values, found)
+            yield self._batch(wanted.partition, messages, found, steps)
 
     def _batch(
         self,
         partition: int,
         messages: Sequence[Any],
-        values: Sequence[bytes | None],
         found: pa.Table,
+        steps: Callable[[_Numbers], _Numbers],
     ) -> pa.RecordBatch:
         is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
         offsets = np.fromiter((message.offset() for message in messages), np.int64, rows)
@@ -291,20 +275,21 @@ class _ReadPlain:
             "_offset": pa.array(offsets),
             "_timestamp": milliseconds.cast(self.shape.field("_timestamp").type),
             "_key": of(left, lambda place: messages[place].key(), pa.binary()),
-            "_value": of(left, lambda place: values[place], pa.binary()),
+            "_value": of(left, lambda place: messages[place].value(), pa.binary()),
             "_topic": pa.repeat(self.topic, rows),
-            STEP: pa.array(self._steps(partition, offsets)),
+            STEP: pa.array(steps(offsets)),
             PLAIN: is_plain,
         }
         columns = [made[name] for name in self.shape.names if name in made]
         columns.extend(found[str(place)].combine_chunks() for place in self.places)
         return pa.RecordBatch.from_arrays(columns, schema=self.shape)
 
-    def _steps(self, partition: int, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
-        ranges = [one for one in self.ranges if one.partition == partition]
-        starts = [one.start for one in ranges]
-        steps = np.array([one.step for one in ranges], np.int64)
-        return steps[np.searchsorted(starts, offsets, "right") - 1]
+
+def _steps(ranges: Sequence[StepRange]) -> Callable[[_Numbers], _Numbers]:
+    """The steps of offsets of a partition, which has these ranges."""
+    starts = np.array([one.start for one in ranges], np.int64)
+    steps = np.array([one.step for one in ranges], np.int64)
+    return lambda offsets: steps[np.searchsorted(starts, offsets, "right") - 1]
 
 
 def _messages(

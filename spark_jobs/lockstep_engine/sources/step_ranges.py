@@ -13,11 +13,19 @@ from itertools import pairwise
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lockstep.control.model import Interval, TopicSlice
+from lockstep.control.model import Interval, OffsetRange, TopicSlice
 from lockstep.sql.circuit import SMALL_RECORDS
 from lockstep_engine.told import types_of_columns
 
-__all__ = ["StepRange", "block_bits", "blocked_rows", "step_ranges", "step_text", "with_step"]
+__all__ = [
+    "StepRange",
+    "block_bits",
+    "blocked_rows",
+    "partition_ranges",
+    "step_ranges",
+    "step_text",
+    "with_step",
+]
 
 FEW_RANGES = 64
 """Up to so many ranges the step of many records is an expression, beyond it a broadcast join."""
@@ -57,6 +65,15 @@ def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
                 f"{after.start}, and step {before.step} ends at {before.end}"
             )
     return tuple(ranges)
+
+
+def partition_ranges(ranges: Sequence[StepRange]) -> tuple[OffsetRange, ...]:
+    """Of each partition all of its ranges as one, which continue each other."""
+    found: dict[int, OffsetRange] = {}
+    for range_ in sorted(ranges):
+        start = found.get(range_.partition, range_).start
+        found[range_.partition] = OffsetRange(range_.partition, start, range_.end)
+    return tuple(found.values())
 
 
 def with_step(
