@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -45,7 +46,7 @@ from lockstep.sql.plans.nodes import (
     Weigh,
     Window,
 )
-from lockstep_engine.deltas import quoted
+from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.local.rows import Rows
 
 __all__ = [
@@ -158,10 +159,10 @@ def measured_rows(rows: pa.Table) -> Measured:
     ranges = {}
     types = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     for one, column in zip(types, rows.columns, strict=True):
-        if type(one.dataType) in _TO_NUMBER:
+        if type(one.dataType) in _TO_NUMBER and one.name not in (WEIGHT, STEP):
             kind = _class(one.dataType)
             whole = column.cast(pa.int32()) if kind is DateType else column
-            numbers = np.unique(whole.cast(pa.int64()).drop_null().to_numpy())
+            numbers = np.sort(pc.unique(whole.cast(pa.int64()).drop_null()).to_numpy())
             if len(numbers):
                 found = _range(kind, int(numbers[0]), int(numbers[-1]))
                 ranges[one.name] = _with_numbers(found, numbers)

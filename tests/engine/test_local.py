@@ -16,7 +16,7 @@ from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
 from lockstep_engine.local.accumulators import lifted, merged, running
-from lockstep_engine.local.changes import consolidated, netted
+from lockstep_engine.local.changes import consolidated, netted, periods
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, base
@@ -31,9 +31,14 @@ JOIN = MultiwayJoin((T, U, V), (Equality("a", "c"), Equality("d", "e", null_safe
 Found = Counter[tuple[tuple[Any, ...], int]]
 
 
-def some_rows(random: np.random.Generator, place: int, is_change: bool) -> Rows:
+FEW_STEPS, MANY_STEPS = 3, 12
+
+
+def some_rows(
+    random: np.random.Generator, place: int, is_change: bool, last: int = FEW_STEPS
+) -> Rows:
     """A few rows of an input, some of whose values are null; `a`, `b`, `c`, `f` are whole numbers."""
-    count = int(random.integers(0, 6))
+    count = int(random.integers(0, 2 * last))
     columns: dict[str, pa.Array] = {}
     for name in NAMES[place]:
         values, is_null = random.integers(0, 4, count), random.random(count) < 0.2
@@ -44,7 +49,7 @@ def some_rows(random: np.random.Generator, place: int, is_change: bool) -> Rows:
                 values, pa.int64() if name == "a" else pa.int32(), mask=is_null
             )
     weights = random.choice([1, 1, 2, -1], count) if is_change else np.ones(count, np.int64)
-    steps = random.integers(0, 3, count) if is_change else np.full(count, -1)
+    steps = random.integers(0, last, count) if is_change else np.full(count, -1)
     return Rows.of(pa.table({**columns, "_weight": weights, "_step": steps}))
 
 
@@ -61,11 +66,12 @@ def combinations(sides: list[list[dict[str, Any]]]) -> Found:
     return Counter({key: weight for key, weight in found.items() if weight})
 
 
+@pytest.mark.parametrize("steps", [FEW_STEPS, MANY_STEPS])
 @pytest.mark.parametrize("seed", range(60))
-def test_a_join_is_all_that_is_equal(seed: int) -> None:
+def test_a_join_is_all_that_is_equal(seed: int, steps: int) -> None:
     random = np.random.default_rng(seed)
     changed = [n for n in range(3) if random.random() < 0.7] or [int(random.integers(3))]
-    changes = {n: some_rows(random, n, is_change=True) for n in changed}
+    changes = {n: some_rows(random, n, is_change=True, last=steps) for n in changed}
     before = {
         n: some_rows(random, n, is_change=False)
         for n in range(3)
@@ -86,6 +92,47 @@ def rows_of(**columns: Any) -> Rows:
     count = len(next(iter(columns.values())))
     ones = {"_weight": [1] * count, "_step": [0] * count}
     return Rows.of(pa.table({**columns, **ones}))
+
+
+def changing(key: int, steps: int, values: str) -> Rows:
+    """The row of a key, another one at each step."""
+    came = {"_step": np.arange(steps), values: np.arange(steps), "_weight": np.ones(steps, int)}
+    gone = {**came, "_step": came["_step"] + 1, "_weight": -came["_weight"]}
+    rows = pa.concat_tables([pa.table(came), pa.table(gone)])
+    keys = pa.array(np.full(len(rows), key))
+    return Rows.of(rows.append_column("a" if values == "b" else "c", keys))
+
+
+def test_what_has_been_taken_back_long_before_is_not_met() -> None:
+    node = MultiwayJoin((T, U), (Equality("a", "c"),))
+    made = joined(node, {0: changing(7, 2000, "b"), 1: changing(7, 2000, "d")}, {})
+    assert made is not None, "four million pairs of changes, of which hardly any is there"
+    found = consolidated(made.rows, node.columns).table.to_pylist()
+    came = {(row["b"], row["d"], row["_step"]) for row in found if row["_weight"] == 1}
+    gone = {(row["b"], row["d"], row["_step"]) for row in found if row["_weight"] == -1}
+    assert came == {(step, step, step) for step in range(2000)}
+    assert gone == {(step, step, step + 1) for step in range(2000)}
+    assert len(found) == 4000
+
+
+def test_rows_are_there_from_a_change_to_the_next_as_their_bits_say() -> None:
+    rows = pa.table(
+        {
+            "x": [0.0, -0.0, 0.0, 0.0, float("nan"), float("nan"), None, None, None],
+            "_weight": [1, 1, 2, -3, 1, -1, 1, -1, 5],
+            "_step": [2, 0, 4, 6, 3, 3, -1, 1, 7],
+        }
+    )
+    found = periods(rows, ["x"]).to_pylist()
+    assert sorted((str(r["x"]), r["_weight"], r["_step"], min(r["_until"], 99)) for r in found) == [
+        ("-0.0", 1, 0, 99),
+        ("0.0", 1, 2, 4),
+        ("0.0", 3, 4, 6),
+        ("None", 1, -1, 1),
+        ("None", 5, 7, 99),
+    ]
+    assert not len(periods(rows.slice(4, 2), ["x"]))
+    assert not len(periods(rows.slice(0, 0), ["x"]))
 
 
 def test_conditions_are_left_to_spark() -> None:

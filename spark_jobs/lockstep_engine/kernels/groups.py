@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Positions", "places_in", "positions_of", "ranks", "starts"]
+__all__ = ["Integers", "Positions", "places_in", "positions_of", "ranks", "spread", "starts"]
 
 Integers = NDArray[np.int64]
 
@@ -33,6 +33,15 @@ def places_in(known: Integers, wanted: Integers) -> tuple[Integers, NDArray[np.b
     whether it does."""
     places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     return places, known[places] == wanted
+
+
+def spread(first: Integers, last: Integers) -> tuple[Integers, Integers]:
+    """For each range its place, as often as it has numbers, and the numbers: from `first` on, and before
+    `last`."""
+    counts = np.maximum(last - first, 0)
+    places = np.repeat(np.arange(len(counts)), counts)
+    begins = np.cumsum(counts) - counts
+    return places, np.arange(len(places)) + np.repeat(first - begins, counts)
 
 
 @dataclass(frozen=True)

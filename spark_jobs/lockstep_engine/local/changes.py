@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from lockstep_engine.deltas import FIRST, STEP, WEIGHT
-from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
+from lockstep_engine.kernels.groups import Integers, starts
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, has_order, numbered, summed
+from lockstep_engine.local.values import Unlike, check_sum, has_order, numbered
 
-__all__ = ["consolidated", "netted", "row_changes"]
+__all__ = ["consolidated", "netted", "periods", "row_changes"]
 
-_GROUP = "_group"
+_NEVER = 1 << 60
+"""A step beyond all."""
 
 _Flags = npt.NDArray[np.bool_]
 
@@ -29,9 +30,11 @@ def netted(rows: Rows, by: Sequence[str]) -> Rows:
         raise Unlike
     wanted = rows.select([*by, WEIGHT]).normalized()
     groups = numbered([wanted.table[name] for name in by], len(rows))
-    first = np.unique(groups, return_index=True)[1]
-    sums = summed(pa.table([groups, wanted.table[WEIGHT]], [_GROUP, WEIGHT]), _GROUP, [WEIGHT])
-    weights = sums[WEIGHT].to_numpy()[np.argsort(sums[_GROUP].to_numpy())]
+    first = np.zeros(groups.max(initial=-1) + 1, np.int64)
+    first[groups[::-1]] = np.arange(len(rows))[::-1]
+    check_sum(wanted.table[WEIGHT])
+    weights = np.zeros(len(first), np.int64)
+    np.add.at(weights, groups, wanted.table[WEIGHT].to_numpy())
     kept = np.flatnonzero(weights)
     table = wanted.table.select(list(by)).take(pa.array(first[kept]))
     table = table.append_column(WEIGHT, pa.array(weights[kept]))
@@ -41,6 +44,40 @@ def netted(rows: Rows, by: Sequence[str]) -> Rows:
 def consolidated(rows: Rows, columns: Sequence[str]) -> Rows:
     """One row for each row and step, as `deltas.consolidate` has it."""
     return netted(rows, [*columns, STEP]).select([*columns, WEIGHT, STEP])
+
+
+def periods(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """What each row's changes come to, for as long as it stays so, as `deltas.periods` has it:
+    `columns`, `_weight`, none 0, from `_step` on until before `_until`, at the last beyond all steps.
+
+    Rows are the same if their bits are: others that Spark takes for equal stand apart, and add up to
+    the same.
+    """
+    numbers = numbered([_bits(rows[name]) for name in columns], len(rows))
+    weights, steps = rows[WEIGHT].to_numpy(), rows[STEP].to_numpy()
+    order = np.lexsort((steps, numbers))
+    begins = np.flatnonzero(starts(numbers[order], steps[order]))
+    sums = np.add.reduceat(weights[order], begins) if len(begins) else weights
+    at = order[begins][sums != 0]
+    is_new = starts(numbers[at])
+    totals = np.append(0, np.cumsum(sums[sums != 0]))
+    came = np.flatnonzero(is_new)
+    counts = totals[1:] - np.repeat(totals[came], np.diff(np.append(came, len(at))))
+    until = np.full(len(at), _NEVER)
+    until[:-1][~is_new[1:]] = steps[at][1:][~is_new[1:]]
+    there = counts != 0
+    found = rows.select(list(columns)).take(pa.array(at[there]))
+    for name, column in ((WEIGHT, counts), (STEP, steps[at]), (UNTIL, until)):
+        found = found.append_column(name, pa.array(column[there]))
+    return found
+
+
+def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers of floating point as the whole numbers that have their bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    kind = pa.int64() if column.type.bit_width == 64 else pa.int32()
+    return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
 
 
 def row_changes(

@@ -1,5 +1,8 @@
 """Inner joins of rows that this process has: the terms of `operators.join`, worked out in NumPy.
 
+Where inputs take rows back at many steps, a change meets what the others have come to by its step, as
+there: rows that are there for a while, from one step of a key's changes to another.
+
 Values are compared here only where Spark takes just those for equal whose bits are: whole numbers,
 texts without a collation, dates and times, decimals of one type. Conditions are left to Spark.
 """
@@ -7,6 +10,7 @@ texts without a collation, dates and times, decimals of one type. Conditions are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +19,17 @@ from pyspark.sql.types import IntegralType, StructField, StructType
 
 from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
-from lockstep_engine.deltas import STEP, WEIGHT
-from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
+from lockstep_engine.kernels.groups import Integers, spread
+from lockstep_engine.local.changes import periods
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import are_exact, numbered, together
+from lockstep_engine.local.values import are_exact, has_order, numbered, together
 
 __all__ = ["joined"]
+
+_MANY_STEPS = 4
+"""With fewer of them the pairs of a key's changes are few."""
 
 
 def joined(
@@ -35,13 +43,17 @@ def joined(
     if any(types[f.name].dataType != f.dataType for one in before.values() for f in one.schema):
         return None
     ways = routes(node, list(changes))
+    after = {n: _after(before.get(n), change) for n, change in changes.items()}
+    at_the_time = _take_back_often(node, changes)
+    if at_the_time:
+        after = {n: periods(rows, node.inputs[n].columns) for n, rows in after.items()}
     terms = []
     for place, hops in ways.meetings.items():
         sides = {n: rows.table for n, rows in before.items()}
-        sides.update({n: _after(before.get(n), changes[n]) for n in changes if n < place})
+        sides.update({n: rows for n, rows in after.items() if at_the_time or n < place})
         sides[place] = changes[place].table
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
-            term = _met(_plain(sides[hops[0].input]), hops[1:], sides)
+            term = _met(_plain(sides[place]), hops[1:], sides, place)
             if term is None:
                 return None
             terms.append(term.select(sorted(term.column_names)))
@@ -79,12 +91,35 @@ def _plain(rows: pa.Table) -> pa.Table:
     return pa.table(rows.columns, names=rows.column_names)
 
 
-def _met(joined: pa.Table, hops: Iterable[Hop], sides: Mapping[int, pa.Table]) -> pa.Table | None:
+def _take_back_often(node: MultiwayJoin, changes: Mapping[int, Rows]) -> bool:
+    """Whether there may be many pairs of what has been taken back long before, of rows of which it is
+    known when they are the same."""
+    columns = [(rows, name) for n, rows in changes.items() for name in node.inputs[n].columns]
+    if not all(has_order(rows.schema[name].dataType) for rows, name in columns):
+        return False
+    taking = [n for n, rows in changes.items() if (pc.min(rows.table[WEIGHT]).as_py() or 0) < 0]
+    if len(taking) < 2:
+        return False
+    steps = np.concatenate([changes[n].table[STEP].to_numpy() for n in taking])
+    return len(np.unique(steps)) >= _MANY_STEPS
+
+
+def _met(
+    joined: pa.Table, hops: Iterable[Hop], sides: Mapping[int, pa.Table], place: int = 0
+) -> pa.Table | None:
     """The rows with those that they meet on the way, with the product of the weights and the latest of
-    the steps; None where they are too many."""
+    the steps; None where they are too many. What is there for a while is met by the change of the
+    input `place` if it is there then: of an input before it with what comes in that step, of one after
+    it without."""
     for hop in hops:
         more = sides[hop.input]
-        pairs = _pairs(joined, more, hop.equalities)
+        ours, theirs = _keys(joined, more, hop.equalities)
+        if UNTIL in more.column_names:
+            there = more[STEP].to_numpy(), more[UNTIL].to_numpy()
+            pairs = _pairs_then(ours, joined[STEP].to_numpy(), theirs, there, hop.input < place)
+            more = more.drop_columns([UNTIL])
+        else:
+            pairs = _pairs(ours, theirs)
         if pairs is None:
             return None
         left, right = (
@@ -100,23 +135,47 @@ def _met(joined: pa.Table, hops: Iterable[Hop], sides: Mapping[int, pa.Table]) -
     return joined
 
 
-def _pairs(
-    left: pa.Table, right: pa.Table, equalities: Sequence[Equality]
-) -> tuple[Integers, Integers] | None:
-    """The places of the rows that are equal, or of all pairs where nothing is equated."""
-    if equalities:
-        ours, theirs = _numbered(left, right, equalities)
-    else:
-        ours, theirs = (np.zeros(side.num_rows, np.int64) for side in (left, right))
+def _pairs(ours: Integers, theirs: Integers) -> tuple[Integers, Integers] | None:
+    """The places of the rows whose keys are equal; None where they are too many."""
     order = np.argsort(theirs, kind="stable")
     first, last = (np.searchsorted(theirs[order], ours, side) for side in ("left", "right"))
-    counts = last - first
-    total = int(counts.sum())
-    if total > MOST_ROWS:
+    if int((last - first).sum()) > MOST_ROWS:
         return None
-    places = np.repeat(np.arange(len(ours)), counts)
-    within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    return places, order[np.repeat(first, counts) + within]
+    places, within = spread(first, last)
+    return places, order[within]
+
+
+def _pairs_then(
+    ours: Integers,
+    at: Integers,
+    theirs: Integers,
+    there: tuple[Integers, Integers],
+    with_own_step: bool,
+) -> tuple[Integers, Integers] | None:
+    """The places of the rows whose keys are equal, where theirs, from and until before the steps
+    `there`, are there `at` ours; None where they are too many."""
+    span = int(at.max(initial=FIRST)) + 3
+    moments = ours * span + at + 1
+    order = np.argsort(moments, kind="stable")
+    side: Literal["left", "right"] = "left" if with_own_step else "right"
+    first, last = (
+        np.searchsorted(moments[order], theirs * span + np.minimum(step + 1, span - 1), side)
+        for step in there
+    )
+    if int((last - first).sum()) > MOST_ROWS:
+        return None
+    places, within = spread(first, last)
+    return order[within], places
+
+
+def _keys(
+    left: pa.Table, right: pa.Table, equalities: Sequence[Equality]
+) -> tuple[Integers, Integers]:
+    """Numbers of the rows of both sides, the same where all keys are equal, or nothing is equated."""
+    if equalities:
+        return _numbered(left, right, equalities)
+    ours, theirs = (np.zeros(side.num_rows, np.int64) for side in (left, right))
+    return ours, theirs
 
 
 def _numbered(

@@ -27,6 +27,7 @@ __all__ = [
     "Unlike",
     "added",
     "are_exact",
+    "check_sum",
     "has_order",
     "is_exact",
     "normalized",
@@ -84,14 +85,20 @@ def normalized(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
-    """A number for each of so many rows, from 0 on, the same where all columns are; null is equal to
-    null. The columns are of exact types, or normalized."""
+    """A number for each of so many rows, the same where all columns are: 0 for the first of them, and
+    one more for each that is the first of its kind. Null is equal to null. The columns are of exact
+    types, or normalized."""
     numbers = np.zeros(size, np.int64)
-    for column in columns:
-        codes = column.combine_chunks().dictionary_encode("encode").indices
-        pairs = numbers * (size + 1) + codes.to_numpy().astype(np.int64)
-        numbers = np.unique(pairs, return_inverse=True)[1]
+    for place, column in enumerate(columns):
+        codes = _codes(column.combine_chunks())
+        # To look each pair up takes a third of the time that it takes to sort them.
+        numbers = _codes(pa.array(numbers * (size + 1) + codes)) if place else codes
     return numbers
+
+
+def _codes(column: pa.Array) -> Integers:
+    codes: Integers = column.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def ranked(column: pa.ChunkedArray) -> Integers:
@@ -122,7 +129,7 @@ def summed(rows: pa.Table, by: str, names: Sequence[str]) -> pa.Table:
     numbers or decimals; null where all are. Raises Unlike where one overflows."""
     wide = pa.table([rows[by], *(_widened(rows[name]) for name in names)], [by, *names])
     for name in names:
-        _check_sum(wide[name])
+        check_sum(wide[name])
     sums = wide.group_by([by], use_threads=False).aggregate([(name, "sum") for name in names])
     try:
         found = [sums[f"{name}_sum"].cast(rows[name].type) for name in names]
@@ -138,8 +145,8 @@ def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.decimal256(column.type.precision + 1, column.type.scale))
 
 
-def _check_sum(column: pa.ChunkedArray) -> None:
-    """That no sum of some of the whole numbers overflows, of which Arrow would not tell."""
+def check_sum(column: pa.ChunkedArray) -> None:
+    """Raises Unlike unless no sum of some of the whole numbers overflows, of which nobody would tell."""
     if pa.types.is_integer(column.type) and len(column):
         ends = pc.min_max(column)
         most = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))

@@ -1,0 +1,111 @@
+"""The first rows of partitions over rows that this process has: SQL's row_number after each step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from intervals import circuit_of
+
+from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.nodes import Expression, Scan, SortKey, Window, WindowCall
+from lockstep_engine.kernels.first_rows import Taken, changes_of_first
+from lockstep_engine.local import window
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.window import first_rows
+
+Row = tuple[int, int | None, str]
+STEPS = 30
+BY_V = SortKey(Expression.column("v"), descending=True, nulls_first=False)
+
+
+def operator_of(bound: int, by_key: bool = True) -> Operator:
+    call = WindowCall("r", Expression("row_number()"), (BY_V,))
+    plan = Window(Scan("t", ("k", "v", "n")), ("k",) if by_key else (), (call,), bound)
+    return next(
+        one for one in circuit_of(plan, frozenset()).operators if isinstance(one.node, Window)
+    )
+
+
+def some_changes(seed: int) -> list[tuple[Row, int, int]]:
+    """Rows that come, some several times, and go; those of step -1 were there before."""
+    random = np.random.default_rng(seed)
+    held = Counter[Row]()
+    found: list[tuple[Row, int, int]] = []
+    for step in range(-1, STEPS):
+        for _ in range(random.integers(0, 30 if step < 0 else 4)):
+            v = int(random.integers(0, 5))
+            row = (int(random.integers(0, 3)), v or None, str(random.choice(["x", "y"])))
+            taken = int(random.integers(0, held[row] + 1))
+            weight = -taken if taken and random.random() < 0.5 else int(random.integers(1, 3))
+            held[row] += weight
+            found.append((row, weight, step))
+    return found
+
+
+def rows_of(changes: list[tuple[Row, int, int]]) -> Rows:
+    keys, values, names = (pa.array([c[0][n] for c in changes]) for n in range(3))
+    numbers = {"_weight": [c[1] for c in changes], "_step": [c[2] for c in changes]}
+    columns = {"k": keys.cast(pa.int64()), "v": values.cast(pa.int64()), "n": names.cast("string")}
+    return Rows.of(pa.table({**columns, **numbers}))
+
+
+def first_at(
+    changes: list[tuple[Row, int, int]], step: int, bound: int, by_key: bool
+) -> Counter[Any]:
+    """The first copies of each key after a step, with their numbers, by the definition."""
+    there = Counter[Row]()
+    for row, weight, at in changes:
+        if at <= step:
+            there[row] += weight
+    found = Counter[Any]()
+    for key in range(3) if by_key else [None]:
+        own = [row for row in there.elements() if key in (None, row[0])]
+        # Nulls last, ties by all columns, as they are sorted in Spark: null first.
+        own.sort(key=lambda row: (row[1] is None, -(row[1] or 0), row[0], row[1] or -1, row[2]))
+        found.update((*row, place + 1) for place, row in enumerate(own[:bound]))
+    return found
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+@pytest.mark.parametrize("bound", [0, 1, 3, 50])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_first_after_each_step(seed: int, bound: int, by_key: bool) -> None:
+    changes = some_changes(seed)
+    events = [one for one in changes if one[2] >= 0]
+    before = rows_of([one for one in changes if one[2] < 0]).select(["k", "v", "n", "_weight"])
+    made = first_rows(operator_of(bound, by_key), rows_of(events), before)
+    rows = made.delta.rows.table.to_pylist()
+    for step in range(STEPS):
+        found = first_at(changes, -1, bound, by_key)
+        for row in rows:
+            if row["_step"] <= step:
+                found[row["k"], row["v"], row["n"], row["r"]] += row["_weight"]
+        expected = first_at(changes, step, bound, by_key)
+        assert {row: n for row, n in found.items() if n} == expected, f"after step {step}"
+    identities = Counter((r["k"], r["v"], r["n"], r["r"], r["_step"]) for r in rows)
+    assert set(identities.values()) <= {1}, "consolidated"
+
+
+def test_more_than_a_second_s_work_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [((0, 1, str(n)), 1, n) for n in range(20)]
+    first_rows(operator_of(2), rows_of(changes))
+    monkeypatch.setattr(window, "_MOST_LOOKED_AT", 100)
+    with pytest.raises(Unlike):
+        first_rows(operator_of(2), rows_of(changes))
+
+
+def test_rows_that_are_there_less_than_never_are_left_to_spark() -> None:
+    with pytest.raises(Unlike):
+        first_rows(operator_of(2), rows_of([((0, 1, "x"), -1, 3)]))
+    held, none = np.array([1, -1]), np.zeros(0, np.int64)
+    assert changes_of_first(held, Taken(none, none, none), np.array([0, 0]), 2, 100) is None
+
+
+def test_nothing_is_first_of_nothing() -> None:
+    made = first_rows(operator_of(2), rows_of([((0, 1, "x"), 1, 3), ((0, 1, "x"), -1, 3)]))
+    assert not len(made.delta.rows)
