@@ -253,7 +253,7 @@ class Attempt:
         """Rows of a trace by their keys, read by this process."""
         table = catalog.load(self.job.catalog.database, name)
         columns = [column.name for column in table.schema().fields]
-        found = look_up(table, self.job.base_tables[name], columns, keys)
+        found = look_up(table, self.job.base_tables[name], columns, keys, catalog.copies)
         return None if found is None else Rows.of(found)
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lockstep.lake import lookups
 from lockstep_engine import attempt, touched
 from lockstep_engine.sources.iceberg import look_up_before
 
@@ -48,9 +49,13 @@ LOOKED_UP = {
     [COPY_ON_WRITE, MERGE_ON_READ, DELETION_VECTORS],
     ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
 )
+@pytest.mark.parametrize("is_copied", [False, True], ids=["in_files", "in_copies"])
 def test_of_tables_few_rows_are_looked_up(
-    shop: Shop, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    shop: Shop, properties: dict[str, str], is_copied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if is_copied:
+        for limit in ("LARGE_VALUES", "MOST_KEPT", "_WORTH_COPYING"):
+            monkeypatch.setattr(lookups, limit, 0)
     looked_up: list[tuple[str, int | None]] = []
 
     def noted(spark: Any, source: Any, *more: Any) -> Any:
@@ -83,6 +88,9 @@ def test_of_tables_few_rows_are_looked_up(
         shop.follow(statements, LOOKED_UP)
     assert {source for source, count in looked_up if count} == {"orders", "notes"}
     assert max(count for _, count in looked_up if count is not None) < 100
+    assert shop.settings.copies is not None
+    copies = list(Path(shop.settings.copies.folder).glob("*.arrow"))
+    assert bool(copies) == is_copied
 
 
 LINES = "line BIGINT, whose BIGINT, piece INT"

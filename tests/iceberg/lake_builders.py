@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,8 +13,11 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.table.snapshots import Snapshot
 
 from lockstep.adapters.catalogs import catalog_settings
@@ -180,3 +183,22 @@ class Outbox:
         """Whether the newest snapshot is: Spark's writer names its application."""
         assert self.newest.summary is not None
         return "spark.app.id" not in self.newest.summary.additional_properties
+
+
+def delete_file(folder: Path, rows: list[tuple[str, int]], bounds: Mapping[str, str]) -> DataFile:
+    """A position delete file; `bounds` are what the manifest says of its paths."""
+    path = folder / f"deletes-{len(list(folder.iterdir()))}.parquet"
+    paths, positions = zip(*rows, strict=True)
+    pq.write_table(
+        pa.table({"file_path": list(paths), "pos": pa.array(positions, pa.int64())}), path
+    )
+    found = {end: {PATH_FIELD_ID: text.encode()} for end, text in bounds.items()}
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path.as_uri(),
+        file_format=FileFormat.PARQUET,
+        record_count=len(rows),
+        file_size_in_bytes=path.stat().st_size,
+        lower_bounds=found.get("lower"),
+        upper_bounds=found.get("upper"),
+    )

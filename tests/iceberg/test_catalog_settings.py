@@ -9,6 +9,7 @@ import pytest
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.iceberg import IcebergState
 from lockstep.adapters.settings import Settings
+from lockstep.control.job import CopySettings
 from lockstep.errors import Unreachable, WrongUse
 
 
@@ -99,3 +100,16 @@ def test_no_password_stands_in_a_message(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as refused:
         IcebergState(catalog).tables()
     assert "hidden" not in str(refused.value)
+
+
+def test_copies_are_kept_at_home_as_far_as_the_settings_say(tmp_path: Path) -> None:
+    def with_copies(**environment: str):
+        settings = Settings.load({"LOCKSTEP_HOME": str(tmp_path), **environment})
+        return catalog_settings("lake", "shop", {}, settings).copies
+
+    assert with_copies() == CopySettings(f"{tmp_path}/copies", 16 << 30)
+    assert with_copies(LOCKSTEP_COPIES_GIB="0.5") == CopySettings(f"{tmp_path}/copies", 1 << 29)
+    assert with_copies(LOCKSTEP_COPIES_GIB="0") is None
+    for wrong in ("much", "-1", "inf", "nan"):
+        with pytest.raises(WrongUse, match="LOCKSTEP_COPIES_GIB"):
+            with_copies(LOCKSTEP_COPIES_GIB=wrong)

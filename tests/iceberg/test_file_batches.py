@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lake_builders import local_catalog
+from lake_builders import delete_file, local_catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.types import LongType, StringType
 
 from lockstep.lake import kept_batches
@@ -195,25 +194,6 @@ def test_a_file_that_does_not_number_its_columns_is_left_to_the_scan(table: Tabl
         mapping = table.schema().name_mapping.model_dump_json()
         transaction.set_properties({"schema.name-mapping.default": mapping})
     assert read(table, PLAIN) == scanned(table, PLAIN)
-
-
-def delete_file(folder: Path, rows: list[tuple[str, int]], bounds: Mapping[str, str]) -> DataFile:
-    """A position delete file; `bounds` are what the manifest says of its paths."""
-    path = folder / f"deletes-{len(list(folder.iterdir()))}.parquet"
-    paths, positions = zip(*rows, strict=True)
-    pq.write_table(
-        pa.table({"file_path": list(paths), "pos": pa.array(positions, pa.int64())}), path
-    )
-    found = {end: {PATH_FIELD_ID: text.encode()} for end, text in bounds.items()}
-    return DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=path.as_uri(),
-        file_format=FileFormat.PARQUET,
-        record_count=len(rows),
-        file_size_in_bytes=path.stat().st_size,
-        lower_bounds=found.get("lower"),
-        upper_bounds=found.get("upper"),
-    )
 
 
 OF_ONE = {"lower": "s3://a", "upper": "s3://a"}

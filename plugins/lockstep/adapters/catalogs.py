@@ -52,7 +52,11 @@ def catalog_settings(
     spark, pyiceberg = _TRANSLATIONS[kind](properties)
     # PyIceberg moves refs beside Spark: a cached table would not know a branch made just now.
     return CatalogSettings(
-        project_catalog, database, {**spark, "cache-enabled": "false"}, pyiceberg
+        project_catalog,
+        database,
+        {**spark, "cache-enabled": "false"},
+        pyiceberg,
+        settings.copies,
     )
 
 

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.control.job import CopySettings
+from lockstep.errors import WrongUse
+
 __all__ = ["Settings"]
 
 KAFKA_DEFAULT = "127.0.0.1:9092"
+DEFAULT_COPIES_GIB = "16"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Settings:
     """`home` is LOCKSTEP_HOME, or ~/.lockstep. An empty address means: nothing is running.
 
     `pod_template` is a file, for Kubernetes; without one nothing is said of where executors run.
+    `copies_gib` is how much of the disk copies of data files may take, below `home`.
     """
 
     home: Path
@@ -34,6 +39,23 @@ class Settings:
     spark_ui: str = ""
     spark_master: str = "local[2]"
     pod_template: str = ""
+    copies_gib: str = DEFAULT_COPIES_GIB
+
+    @property
+    def copies(self) -> CopySettings | None:
+        """Where copies of data files are kept, None where `copies_gib` is 0. Raises WrongUse."""
+        try:
+            most_bytes = int(float(self.copies_gib) * (1 << 30))
+        except (ValueError, OverflowError):
+            most_bytes = -1
+        if most_bytes < 0:
+            raise WrongUse(
+                "LOCKSTEP_COPIES_GIB is no amount",
+                expected="how many GiB copies of data files may take on this machine, or 0",
+                found=self.copies_gib,
+                next_step="correct or unset LOCKSTEP_COPIES_GIB",
+            )
+        return CopySettings(str(self.home / "copies"), most_bytes) if most_bytes else None
 
     def variables(self) -> Mapping[str, str]:
         """What `${...}` in a project's files can name beside its own configuration.
@@ -64,4 +86,5 @@ class Settings:
             spark_ui=setting("spark_ui", ""),
             spark_master=setting("spark_master", "local[2]"),
             pod_template=setting("pod_template", ""),
+            copies_gib=setting("copies_gib", DEFAULT_COPIES_GIB),
         )

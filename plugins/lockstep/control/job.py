@@ -20,6 +20,7 @@ __all__ = [
     "CompareJob",
     "CompareResult",
     "ComparedTable",
+    "CopySettings",
     "Difference",
     "ExpireJob",
     "IntervalJob",
@@ -38,17 +39,28 @@ __all__ = [
 
 
 @dataclass(frozen=True)
+class CopySettings:
+    """Where copies of data files may be kept on the machine of whoever looks rows up, and how many bytes
+    of them. No result depends on it."""
+
+    folder: str
+    most_bytes: int
+
+
+@dataclass(frozen=True)
 class CatalogSettings:
     """An Iceberg catalog and the database in it.
 
     `spark` are the properties below `spark.sql.catalog.<name>.`; `pyiceberg` those that
-    `pyiceberg.catalog.load_catalog` takes. Both mean the same tables.
+    `pyiceberg.catalog.load_catalog` takes. Both mean the same tables. `copies` None means that no data
+    file is copied.
     """
 
     name: str
     database: str
     spark: Mapping[str, str] = field(hash=False)
     pyiceberg: Mapping[str, str] = field(hash=False)
+    copies: CopySettings | None = None
 
 
 @dataclass(frozen=True)

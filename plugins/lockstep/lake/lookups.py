@@ -51,7 +51,13 @@ from lockstep.lake.kept_batches import (
     places_of_batches,
 )
 from lockstep.lake.manifests import manifests_of, planned_files
-from lockstep.lake.selective_scan import can_select, selected_rows
+from lockstep.lake.selective_scan import (
+    Selected,
+    are_never_null,
+    can_select,
+    selected_rows,
+)
+from lockstep.lake.sorted_copies import Copied, SortedCopies, SortedCopy
 from lockstep.lake.wanted_rows import Numbers, Wanted, wanted_places
 from lockstep.threads import in_parallel
 
@@ -67,6 +73,11 @@ MOST_OPENED = 100
 MOST_ZONES = 50_000
 """Of so many batches the ends of a key are kept."""
 MOST_ASKED = 10_000
+_WORTH_COPYING = 3
+"""To copy a file takes as long as some look-ups do: it has been looked up for the third time."""
+MOST_COPIED = 64 << 20
+"""So many values of a file are copied in a few seconds, which an interval waits for: merged files of
+traces have no more."""
 _LEARNED = 2
 """What is looked up for the second time will be again: it is worth to be known, and kept."""
 LARGE_VALUES = 2 << 20
@@ -116,12 +127,17 @@ class _Part:
 
 
 def look_up(
-    table: Table, snapshot_id: int, columns: Sequence[str], keys: Mapping[str, Numbers]
+    table: Table,
+    snapshot_id: int,
+    columns: Sequence[str],
+    keys: Mapping[str, Numbers],
+    copies: SortedCopies | None = None,
 ) -> pa.Table | None:
     """These columns of the rows, whose names' letters may be of another case in the table.
 
-    `keys` are some of the columns; one that does not hold whole numbers says nothing. None where all say
-    nothing, much would have to be read, or files hold rows in another form than the table.
+    `keys` are some of the columns; one that does not hold whole numbers says nothing. Of large files
+    copies are read, and made. None where all keys say nothing, much would have to be read, or files hold
+    rows in another form than the table.
     """
     if _files_listed(table, snapshot_id) > MOST_LISTED:
         return None
@@ -145,15 +161,19 @@ def look_up(
     shape = schema_to_pyarrow(schema)
     found = [_part(table.io, task, shape, wanted) for task in tasks]
     parts = [part for part in found if part is not None]
-    if len(parts) < len(found) or sum(part.size for part in parts) > MOST_BYTES:
+    if len(parts) < len(found):
         return None
-    known = _asked_again(parts, wanted)
+    copied = {} if copies is None else _of_copies(table.io, parts, wanted, copies)
+    if sum(part.size for part in parts if part.path not in copied) > MOST_BYTES:
+        return None
+    known = _asked_again([part for part in parts if part.path not in copied], wanted)
     if any(times == _LEARNED for times in known.values()):
         learned = [part for part in parts if known.get(part.path) == _LEARNED and _is_large(part)]
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
         again = [_part(table.io, part.task, shape, wanted) for part in parts]
         parts = [part for part in again if part is not None]
-    read = _read(table.io, parts, wanted, _worth_keeping(parts, known))
+    left = [part for part in parts if part.path not in copied]
+    read = _read(table.io, parts, wanted, _worth_keeping(left, known), copied)
     if read is None:
         return None
     plain = schema_to_pyarrow(schema, include_field_ids=False)
@@ -223,6 +243,52 @@ def _are_between(numbers: Numbers, low: int, high: int) -> bool:
     """Whether one of them is."""
     first = np.searchsorted(numbers, low)
     return bool(first < len(numbers) and numbers[first] <= high)
+
+
+def _of_copies(
+    files: FileIO, parts: Sequence[_Part], wanted: Wanted, copies: SortedCopies
+) -> Mapping[str, Selected]:
+    """The wanted rows of large files that are copied, by path; some are copied now, of those that were
+    asked for often."""
+
+    found, missing = dict[str, Selected](), list[tuple[_Part, Copied]]()
+
+    def rows_of(part: _Part, copy: SortedCopy) -> Selected | None:
+        # Deleted rows may be found beside as many as may be looked up.
+        deleted = sum(one.record_count for one in part.task.delete_files)
+        return copy.rows(wanted, part.names, MOST_ROWS + deleted)
+
+    def look_at(part: _Part) -> None:
+        left = None
+        for copied in _forms(files, part, wanted):
+            copy = copies.find(copied)
+            if copy is None:
+                left = left or copied
+            elif (rows := rows_of(part, copy)) is not None:
+                found[part.path] = rows
+                return
+        if left is not None and copies.times_asked(left) >= _WORTH_COPYING:
+            missing.append((part, left))
+
+    in_parallel(look_at, filter(_is_large, parts))
+    for part, copied in missing:
+        copy = copies.make(files, copied)
+        rows = None if copy is None else rows_of(part, copy)
+        if rows is not None:
+            found[part.path] = rows
+    return found
+
+
+def _forms(files: FileIO, part: _Part, wanted: Wanted) -> Iterator[Copied]:
+    """What copies of a file can be read by wanted keys, that of the fewest first."""
+    footer, file = footer_of(files, part.path), part.task.file
+    if footer.num_rows * len(part.names) > MOST_COPIED:
+        return
+    columns = tuple(sorted(part.names.values()))
+    for name in sorted(wanted, key=lambda name: len(wanted[name])):
+        if are_never_null(footer, [part.names[name]]):
+            key = part.names[name]
+            yield Copied(part.path, file.file_size_in_bytes, footer.num_rows, columns, key)
 
 
 def _asked_again(parts: Sequence[_Part], wanted: Wanted) -> Mapping[str, int]:
@@ -312,11 +378,15 @@ def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: 
 
 
 def _read(
-    files: FileIO, parts: Sequence[_Part], wanted: Wanted, keeps: Collection[str]
+    files: FileIO,
+    parts: Sequence[_Part],
+    wanted: Wanted,
+    keeps: Collection[str],
+    copied: Mapping[str, Selected],
 ) -> list[list[pa.RecordBatch]] | None:
     """The wanted rows of each row group, in one order, whatever is kept, which is that of the files at
-    the paths `keeps`; None where they are many: it is seen as they come, as a column with few values
-    lies in few bytes."""
+    the paths `keeps`, or `copied`; None where they are many: it is seen as they come, as a column with
+    few values lies in few bytes."""
     count, counting = 0, Lock()
 
     def positions(part: _Part) -> Positions:
@@ -327,8 +397,9 @@ def _read(
     deleted = dict(zip((part.path for part in some), in_parallel(positions, some), strict=True))
     todo = list[tuple[_Part, Sequence[_Group], bool]]()
     for part in parts:
-        if part.path not in keeps and _is_for_duckdb(
-            files, part, wanted, deleted.get(part.path, _NONE)
+        if part.path in copied or (
+            part.path not in keeps
+            and _is_for_duckdb(files, part, wanted, deleted.get(part.path, _NONE))
         ):
             todo.append((part, part.groups, True))
         else:
@@ -338,7 +409,9 @@ def _read(
         nonlocal count
         part, groups, is_apart = one
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
-        selected = _selected(files, part, wanted, gone) if is_apart and count <= MOST_ROWS else None
+        selected = None
+        if is_apart and count <= MOST_ROWS:
+            selected = _selected(files, part, wanted, gone, copied.get(part.path))
         batches = (
             chain.from_iterable(
                 _rows(files, part, g, wanted, gone, keeps=part.path in keeps) for g in groups
@@ -372,11 +445,14 @@ def _is_for_duckdb(files: FileIO, part: _Part, wanted: Wanted, deleted: Position
 
 
 def _selected(
-    files: FileIO, part: _Part, wanted: Wanted, deleted: Positions
+    files: FileIO, part: _Part, wanted: Wanted, deleted: Positions, copied: Selected | None
 ) -> pa.RecordBatch | None:
-    """The wanted rows of a file, no more than one beyond those that may be found."""
-    footer, most = footer_of(files, part.path), MOST_ROWS + len(deleted)
-    found = selected_rows(part.path, footer, part.names, wanted, most)
+    """The wanted rows of a file, no more than one beyond those that may be found; `copied` are those
+    of its copy, if there is one."""
+    found, most = copied, MOST_ROWS + len(deleted)
+    if found is None:
+        footer = footer_of(files, part.path)
+        found = selected_rows(part.path, footer, part.names, wanted, most)
     if found is None:
         return None
     there = np.isin(found.positions, deleted, assume_unique=True, invert=True)

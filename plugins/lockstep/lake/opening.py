@@ -19,6 +19,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import Refused, Unreachable
 from lockstep.lake import manifest_readers
 from lockstep.lake.remembering import RememberingCatalog
+from lockstep.lake.sorted_copies import SortedCopies
 
 __all__ = ["OpenCatalog"]
 
@@ -26,10 +27,12 @@ manifest_readers.install()
 
 
 class OpenCatalog:
-    """A catalog that is connected to when it is first asked. May be used from several threads."""
+    """A catalog that is connected to when it is first asked. May be used from several threads. `copies`
+    are those of its tables' data files on this machine, if there may be any."""
 
     def __init__(self, settings: CatalogSettings) -> None:
         self._settings = settings
+        self.copies = None if settings.copies is None else SortedCopies(settings.copies)
         self._catalog: Catalog | None = None
         self._lock = Lock()
 

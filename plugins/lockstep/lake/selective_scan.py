@@ -6,7 +6,7 @@ wanted key: of thirty million rows with three columns in a fourth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-__all__ = ["Selected", "can_select", "selected_rows"]
+__all__ = ["Selected", "are_never_null", "can_select", "selected_rows"]
 
 _POSITION = "file_row_number"
 """As DuckDB calls it."""
@@ -97,6 +97,14 @@ def selected_rows(
     return Selected(rows.column(_POSITION).to_numpy(), batch)
 
 
+def are_never_null(footer: pq.FileMetaData, columns: Collection[str]) -> bool:
+    """Whether these columns of the file hold no null, by what it says of itself."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+    found = [chunk.statistics for chunk in chunks if chunk.path_in_schema in columns]
+    return all(one is not None and one.null_count == 0 for one in found)
+
+
 def _are_alike(
     footer: pq.FileMetaData, names: Mapping[str, str], wanted: Mapping[str, object]
 ) -> bool:
@@ -108,11 +116,7 @@ def _are_alike(
     kinds = [shape.field(name).type for name in names.values()]
     if not all(any(is_one(kind) for is_one in _SAME) for kind in kinds):
         return False
-    keys = {names[name] for name in wanted}
-    groups = map(footer.row_group, range(footer.num_row_groups))
-    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
-    found = [chunk.statistics for chunk in chunks if chunk.path_in_schema in keys]
-    return all(one is not None and one.null_count == 0 for one in found)
+    return are_never_null(footer, [names[name] for name in wanted])
 
 
 def _within(numbers: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:

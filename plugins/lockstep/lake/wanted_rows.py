@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Numbers", "Wanted", "wanted_places"]
+__all__ = ["Numbers", "Wanted", "places_in_order", "wanted_places"]
 
 Numbers = npt.NDArray[np.int64]
 """In order, each once, at least one."""
@@ -36,19 +36,23 @@ def _places_of(key: pa.Array, numbers: Numbers) -> Numbers:
     if len(key) and not key.null_count:
         values = key.to_numpy()
         if np.all(values[:-1] <= values[1:]):
-            return _places_in_order(values, numbers)
+            return places_in_order(values, numbers)
     # Most batches have nothing between the ends, which is cheap to see.
     inside = pc.and_(pc.greater_equal(key, numbers[0]), pc.less_equal(key, numbers[-1]))
     near = np.flatnonzero(pc.or_kleene(inside, pc.is_null(key)).to_numpy(zero_copy_only=False))
     return near[_are_wanted(key.take(pa.array(near)), numbers)]
 
 
-def _places_in_order(values: Numbers, numbers: Numbers) -> Numbers:
-    """Of values in order: a search for each number takes less time than a look at each value."""
+def places_in_order(values: Numbers, numbers: Numbers) -> Numbers:
+    """The places of the wanted numbers. Of values in order: a search for each number takes less time
+    than a look at each value."""
     low, high = np.searchsorted(numbers, values[0]), np.searchsorted(numbers, values[-1], "right")
-    near = numbers[low:high]
-    first, last = (np.searchsorted(values, near, side) for side in ("left", "right"))
-    counts = last - first
+    # Of another type they would all be converted.
+    near = numbers[low:high].astype(values.dtype)
+    first = np.searchsorted(values, near)
+    is_there = values[first] == near
+    first = first[is_there]
+    counts = np.searchsorted(values, near[is_there], "right") - first
     before = np.cumsum(counts) - counts
     return np.repeat(first - before, counts) + np.arange(counts.sum())
 

@@ -239,7 +239,7 @@ def look_up_before(
     schema = types_of_columns(spark, declared)
     if start is None:
         return Rows(to_arrow_schema(schema).empty_table(), schema).with_number(WEIGHT, 1)
-    found = look_up(load_followed(catalog, source), start, columns, keys)
+    found = look_up(load_followed(catalog, source), start, columns, keys, catalog.copies)
     return None if found is None else Rows.of(found, schema).with_number(WEIGHT, 1)
 
 
