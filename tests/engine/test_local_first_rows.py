@@ -72,7 +72,7 @@ def first_at(
 
 
 @pytest.mark.parametrize("by_key", [True, False])
-@pytest.mark.parametrize("bound", [0, 1, 3, 50])
+@pytest.mark.parametrize("bound", [0, 1, 3, 50, 1 << 61])
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_first_after_each_step(seed: int, bound: int, by_key: bool) -> None:
     changes = some_changes(seed)

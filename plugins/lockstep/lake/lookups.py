@@ -164,9 +164,10 @@ def look_up(
     if len(parts) < len(found):
         return None
     copied = {} if copies is None else _of_copies(table.io, parts, wanted, copies)
-    if sum(part.size for part in parts if part.path not in copied) > MOST_BYTES:
+    uncopied = [part for part in parts if part.path not in copied]
+    if sum(part.size for part in uncopied) > MOST_BYTES:
         return None
-    known = _asked_again([part for part in parts if part.path not in copied], wanted)
+    known = _asked_again(uncopied, wanted)
     if any(times == _LEARNED for times in known.values()):
         learned = [part for part in parts if known.get(part.path) == _LEARNED and _is_large(part)]
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
@@ -250,7 +251,6 @@ def _of_copies(
 ) -> Mapping[str, Selected]:
     """The wanted rows of large files that are copied, by path; some are copied now, of those that were
     asked for often."""
-
     found, missing = dict[str, Selected](), list[tuple[_Part, Copied]]()
 
     def rows_of(part: _Part, copy: SortedCopy) -> Selected | None:

@@ -175,8 +175,9 @@ class SortedCopies:
 
     def _written(self, files: FileIO, copied: Copied, made: Path) -> bool:
         """Whether there was room for it, and it is of a form that is copied."""
-        most = min(self._room(), MOST_OF_ONE)
-        left = self._room() - self._bytes_used_since(time.time() - _RECENT_SECONDS)
+        room = self._room()
+        most = min(room, MOST_OF_ONE)
+        left = room - self._bytes_used_since(time.time() - _RECENT_SECONDS)
         if copied.least_bytes > left and copied.least_bytes <= most:
             return False
         handle, path = mkstemp(".new", dir=self._folder)

@@ -11,7 +11,6 @@ from lockstep_engine.kernels.groups import Integers, spread, starts
 
 __all__ = ["FirstRows", "Taken", "changes_of_first"]
 
-
 _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
 
