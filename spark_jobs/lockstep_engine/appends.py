@@ -173,7 +173,11 @@ def write_appends(
 
     def make(table: str) -> None:
         found = frame_of.get(table)
-        frame = no_rows(spark, STEP_LOG_COLUMNS[table]) if found is None else as_frame(spark, found)
+        if found is None:
+            frame = no_rows(spark, STEP_LOG_COLUMNS[table])
+        else:
+            # Of rows that are here the types are told, and not the rows.
+            frame = as_frame(spark, found.none() if isinstance(found, Rows) else found)
         of_traces = INDEX_PROPERTIES if table in appends.indexes else TRACE_PROPERTIES
         properties = of_traces if is_trace(table) else TABLE_PROPERTIES
         ensure_table(spark, job.catalog, table, frame, properties)

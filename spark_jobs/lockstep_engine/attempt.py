@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
-from lockstep.lake.lookups import look_up
+from lockstep.lake.lookups import MOST_ROWS, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import Circuit, Project, SourceTable
@@ -22,9 +22,9 @@ from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_RECORDS, Fetches, Tables
 from lockstep_engine.before import Before
 from lockstep_engine.context import DEFAULT_PLACEMENT, Context, Guarding, configure_session
-from lockstep_engine.evaluation import Evaluated, evaluate_circuit
+from lockstep_engine.evaluation import Evaluated, LeftToSpark, evaluate_circuit
 from lockstep_engine.local.evaluation import sources_of_use
-from lockstep_engine.local.relations import can_be_local
+from lockstep_engine.local.rehearsal import can_be_worked_out
 from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.ordering import in_order
 from lockstep_engine.ranges import Measures
@@ -37,11 +37,15 @@ from lockstep_engine.sources.iceberg import (
     read_table,
     records_before,
 )
-from lockstep_engine.sources.kafka import read_kafka
+from lockstep_engine.sources.kafka import plain_types, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
 
 __all__ = ["Attempt", "Worked"]
+
+
+_LEFT_TO_SPARK: set[tuple[object, ...]] = set()
+"""The projects of which this process has seen that it cannot work them out for many rows."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,29 @@ class Attempt:
         """Read and evaluate. To `kept` are added the frames that are to be released once all that
         follows from them is written; of few records, `fetches` begins with what is appended to traces.
         Raises BadRecord where a source says on_error = 'fail'."""
+        try:
+            return self._work(kept, fetches)
+        except LeftToSpark:
+            _LEFT_TO_SPARK.add(self._project_name)
+            self.progress(
+                "some of it cannot be worked out here; Spark reads and works on all of it"
+            )
+            # One that has not decided yet.
+            again: Attempt = replace(self)
+            return again._work(kept, fetches)
+
+    def _work(self, kept: list[DataFrame], fetches: Fetches | None) -> Worked:
         context = self.context()
         configure_session(context)
         with self.watch.part("decode"):
             decoded = self._decode(context)
+            wanted = [decoded[name] for name in self._wanted_here(context) if name in decoded]
+            is_lost = not all(isinstance(one.delta, Rows) for one in wanted)
+            if context.is_all_here and not context.is_small and is_lost:
+                # Nobody but this process has read anything so far.
+                kept.extend(frame for one in decoded.values() for frame in one.kept)
+                context = replace(context, is_whole=False)
+                decoded = self._decode(context)
             kept.extend(frame for one in decoded.values() for frame in one.kept)
             catalog = OpenCatalog(self.job.catalog)
             followed = self._follow(context, catalog)
@@ -98,7 +121,7 @@ class Attempt:
                 context = self._netted(context, followed, measures)
                 deltas.update(self._fetched(context, followed, measures))
                 silent, before = self._silent(deltas), self._before(catalog)
-                if context.records > FEW_RECORDS:
+                if context.records > FEW_RECORDS and not context.is_all_here:
                     fetches = None
                 begin = None if fetches is None else fetches.begin
                 evaluated = evaluate_circuit(
@@ -126,7 +149,33 @@ class Attempt:
             times=times,
             time_before=before,
             guarding=self.guarding,
+            is_whole=self._is_whole,
         )
+
+    @property
+    def _project_name(self) -> tuple[object, ...]:
+        """What is the same project has the same."""
+        job = self.job
+        return job.pipeline, job.files, *sorted(job.variables.items())
+
+    @cached_property
+    def _is_whole(self) -> bool:
+        """Whether this process can work all of it out: what comes are plain records of topics, its types
+        are of those that are known here, and what operators look up are few rows. It is asked where
+        that makes a difference."""
+        job, topics = self.job, [one for one in self.project.sources if not one.is_table]
+        is_asked = not job.base_tables or job.interval.records > FEW_RECORDS
+        if not is_asked or self.known or self.guarding is not None:
+            return False
+        if self._project_name in _LEFT_TO_SPARK or len(topics) < len(self.project.sources):
+            return False
+        types = {one.name: plain_types(self.spark, one) for one in topics}
+        declared = {name: one for name, one in types.items() if one is not None}
+        if len(declared) < len(types) or not can_be_worked_out(self.circuit, declared):
+            return False
+        held = [one.table for one in self.circuit.traces if one.table in job.base_tables]
+        rows = in_parallel(lambda t: self.state.total_records(t, job.base_tables[t]), held)
+        return max(rows, default=0) <= MOST_ROWS
 
     def unguarded(self) -> Attempt:
         """The same, with rows for which an expression fails among all others."""
@@ -157,7 +206,8 @@ class Attempt:
 
     def _wanted_here(self, context: Context) -> Collection[str]:
         """The sources whose records this process is to have, as it goes on from them."""
-        is_local = can_be_local(context) and context.records <= FEW_RECORDS and not self.known
+        is_few = context.is_here and context.records <= FEW_RECORDS
+        is_local = (is_few or context.is_all_here) and not self.known
         return sources_of_use(self.circuit) if is_local else ()
 
     def _follow(self, context: Context, catalog: OpenCatalog) -> Mapping[str, Followed]:

@@ -32,6 +32,10 @@ MANY_STEPS = 4
 DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 """Where no layout names workers: as many tasks as the smallest machine works on at a time."""
 
+_FEW_HERE, _MOST_HERE = 500_000, 2_000_000
+"""Between these lies how many records this process works on by itself, where Spark need do nothing: with
+two workers it has done so in half the time that they take, with eight in as long."""
+
 _PARTS = 4
 """Partitions that a worker has of a large interval: less of it is in memory at a time."""
 
@@ -82,7 +86,8 @@ class Context:
     takes changes for what they come to, in a large interval, and `many_records` of records beyond
     which an interval is large. `whole` are the columns of an operator's
     large state that are known to be whole numbers. `guarding` is there where rows are
-    taken out for which an expression fails, which otherwise end the job.
+    taken out for which an expression fails, which otherwise end the job. `is_whole`: all operators
+    can be worked out by this process, as far as that is known before.
     """
 
     spark: SparkSession
@@ -97,6 +102,7 @@ class Context:
     many_records: int = SMALL_RECORDS
     whole: frozenset[str] = frozenset()
     guarding: Guarding | None = field(default=None, compare=False, repr=False)
+    is_whole: bool = False
 
     def silenced(self) -> Context:
         """The same for rows of which nothing is to be noted, as it has been or will be."""
@@ -120,6 +126,21 @@ class Context:
         """True where all pairs of a key's changes are more work than to net them first. In a small
         interval a stage costs more than its rows."""
         return len(self.times) >= self.many_steps * (4 if self.is_small else 1)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process works on rows that it has: those of a small change, but not in a
+        pipeline's first interval, in which there is a change of everything; or all of them. Not where
+        rows are taken out for which an expression fails."""
+        if self.guarding is not None:
+            return False
+        return self.is_all_here or (self.is_small and not self.is_first)
+
+    @property
+    def is_all_here(self) -> bool:
+        """Whether it works on all of them."""
+        most = max(_FEW_HERE, min(_MOST_HERE, 8 * _FEW_HERE // self.placement.workers))
+        return self.is_whole and self.guarding is None and self.records <= most
 
     @property
     def is_small(self) -> bool:

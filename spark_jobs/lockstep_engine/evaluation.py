@@ -60,7 +60,7 @@ from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 from lockstep_engine.touched import Touched, rows_of
 
-__all__ = ["Evaluated", "evaluate_circuit"]
+__all__ = ["Evaluated", "LeftToSpark", "evaluate_circuit"]
 
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
@@ -68,6 +68,11 @@ _TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
     {Aggregate: 4, SessionGroups: 4, Window: 4}
 )
 """How often an operator's own plan names its input; a join's names each as often as inputs change."""
+
+
+class LeftToSpark(Exception):
+    """Of many rows, which this process has, it turns out that Spark has to work on some: it had better
+    read them, too."""
 
 
 @dataclass
@@ -103,7 +108,7 @@ def evaluate_circuit(
     and a join's other side does not look for partners. In a pipeline's first interval no source may be
     silent, as a global aggregate has a row from the first interval on. `measures` are those of the same
     deltas, where somebody has begun to measure them. `on_append` is told of the rows of each trace as
-    soon as there is a frame of them, or they are here.
+    soon as there is a frame of them, or they are here. Raises LeftToSpark.
     """
     by_ref = _by_ref(circuit)
     result = Evaluated()
@@ -136,6 +141,7 @@ def evaluate_circuit(
                 continue
             appends: Mapping[str, DataFrame | Rows] | None = building.evaluated_here(operator)
             if appends is None:
+                building.check_few(operator)
                 appends = building.evaluated_by_spark(operator, result)
             # Equal traces of two operators hold equal rows: they are written once.
             for table, rows in appends.items():
@@ -180,6 +186,8 @@ class _Building:
     late: dict[str, Late] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
     """How far each watermark is."""
+    of_nothing: set[int] = field(default_factory=set)
+    """The operators of which it is known that nothing comes in."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
 
@@ -355,6 +363,18 @@ class _Building:
         operators = LocalOperators(self.operators, self.silent, self.local, self.touched)
         return operators.evaluate(operator, self.context)
 
+    def check_few(self, operator: Operator) -> None:
+        """Before Spark evaluates it. Raises LeftToSpark where it would be sent too many rows."""
+        if not self.context.is_all_here or self.context.is_small:
+            return
+        if not all(ref in self.of_nothing or self._is_empty(ref) for ref in operator.inputs):
+            raise LeftToSpark
+        self.of_nothing.add(operator.ref)
+
+    def _is_empty(self, ref: int) -> bool:
+        rows = self.local.of(ref)
+        return rows is not None and not len(rows)
+
     def outbox_rows(self, outbox: OutboxSpec) -> DataFrame | Rows:
         """A view's change as the outbox has it: netted, under the view's own column names."""
         columns = self.operators[outbox.ref].node.columns
@@ -368,6 +388,7 @@ class _Building:
         if rows is not None:
             names = dict(zip(outbox.columns, columns, strict=True))
             return rows.renamed({**names, WEIGHT: WEIGHT, STEP: STEP})
+        self.check_few(self.operators[outbox.ref])
         delta = self.delta(outbox.ref)
         return _outbox_rows(outbox, delta if is_netted else consolidate(delta, columns), columns)
 

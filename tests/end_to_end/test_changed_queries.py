@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from lockstep.deploying import preview, propose, reconcile
 from lockstep.errors import AuditFailed, Refused, StateDiverged
 from lockstep.runtime import Pipeline, recorded
 from lockstep.sql import incremental
-from lockstep_engine import context
+from lockstep_engine import attempt
+from lockstep_engine.context import Context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import MERGE_ON_READ, Shop, rows
@@ -106,7 +108,7 @@ def test_traces_that_the_new_queries_share_are_kept(shop: Shop) -> None:
 
 def test_traces_that_are_made_of_many_rows(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are written in the order of their keys, by the part of the circuit that is worked out."""
-    monkeypatch.setattr(context, "SMALL_RECORDS", 0)
+    monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     changed = {**FIRST, "kinds": KINDS.replace("sum(s.amount)", "max(s.amount)")}
     deploy(shop, changed)
     shop.advance()

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.errors import BadRecord
 from lockstep.runtime import recorded
-from lockstep_engine import attempt, context
+from lockstep_engine import attempt
+from lockstep_engine.context import Context
 
 sys.path.insert(0, str(Path(__file__).parent))
 from followed_shop import settings_of
@@ -60,7 +62,7 @@ class Clicks(OnePipeline):
         return {row["offset"]: (row["_step"], row["reason"]) for row in found}
 
 
-@pytest.fixture(params=[attempt.FEW_RECORDS, 0], ids=["few", "many"])
+@pytest.fixture(params=["few", "many", "many here"])
 def clicks(
     spark: Any,
     spark_server: Any,
@@ -70,8 +72,13 @@ def clicks(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Clicks:
-    """With the path of few records, and with that of many."""
-    monkeypatch.setattr(attempt, "FEW_RECORDS", request.param)
+    """With the path of few records, and with those of many, by Spark and by this process."""
+    if request.param != "few":
+        monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
+    if request.param == "many":
+        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    if request.param == "many here":
+        monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     settings = settings_of(spark_server, tmp_path / "home", broker)
     create_topics(KafkaConnection(broker.bootstrap), {database: 1})
     return Clicks(spark, settings, database, tmp_path / "project")
@@ -101,7 +108,7 @@ def test_they_are_found_where_spark_need_not_read_the_rows(clicks: Clicks) -> No
 def test_they_are_found_where_an_aggregate_keeps_what_it_has_merged(
     clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "SMALL_RECORDS", 0)
+    monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     clicks.deploy(SEEN)
     clicks.send(12)
     clicks.advance()

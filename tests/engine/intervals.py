@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import IntegralType
+from pyspark.sql.types import IntegralType, StructType
 
 from lockstep.control.job import Placement
 from lockstep.errors import Position
@@ -33,6 +34,7 @@ from lockstep_engine.context import (
 )
 from lockstep_engine.deltas import absolute_steps, quoted
 from lockstep_engine.evaluation import evaluate_circuit
+from lockstep_engine.local.rehearsal import can_be_worked_out
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators.merging import merge_trace, without_past
 
@@ -141,6 +143,8 @@ class Runner:
         first, last = interval
         is_first = not self._empty
         context = self._context(interval, records, is_first, placement)
+        if self._is_here and is_first:
+            context = replace(context, is_whole=can_be_worked_out(self._circuit, _types(deltas)))
         configure_session(context)
         silent = () if is_first else [name for name, rows in deltas.items() if rows.isEmpty()]
         sources = {name: self._source(name, rows, first) for name, rows in deltas.items()}
@@ -264,6 +268,14 @@ class Runner:
         view = f"{name}_of_{self._id}"
         rows.createOrReplaceTempView(view)
         return self._spark.table(view)
+
+
+def _types(deltas: Mapping[str, DataFrame]) -> Mapping[str, StructType]:
+    """The columns of sources."""
+    return {
+        name: StructType([one for one in rows.schema if one.name not in ("_weight", "_step")])
+        for name, rows in deltas.items()
+    }
 
 
 def _as_table(rows: DataFrame | Rows) -> pa.Table:

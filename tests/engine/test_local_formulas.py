@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -39,8 +40,27 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "later": (pa.date32(), ["1998-09-03", None, "2024-02-29", "1969-12-31", "1970-01-01"]),
     "flag": (pa.bool_(), [True, False, None, True, None, False, True, False]),
     "real": (pa.float64(), [0.05, -0.0, float("nan"), None, 1.0]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [
+            0,
+            -1,
+            1_700_000_000_123_456,
+            None,
+            -62_135_596_800_000_000,
+            253_402_300_799_999_999,
+            1_709_164_800_000_000,
+            -86_400_000_001,
+        ],
+    ),
+    "clock": (pa.timestamp("us"), [1_700_000_000_123_456, -1, 3_599_999_999, 951_782_400_000_000]),
+    "path": (pa.string(), ["a/b/c", "/", "", None, "é//x/", "no", "a/b", "cc/c\U0001f600/cé"]),
 }
 """By name. A column of which no value is null is not nullable."""
+
+
+def since_epoch(kind: pa.DataType, microseconds: int) -> Any:
+    return pa.scalar(microseconds, kind)
 
 
 def made_rows() -> Rows:
@@ -48,6 +68,8 @@ def made_rows() -> Rows:
     count, columns, fields = 240, {}, []
     for place, (name, (kind, values)) in enumerate(COLUMNS.items()):
         read = datetime.date.fromisoformat if pa.types.is_date(kind) else (lambda value: value)
+        if pa.types.is_timestamp(kind):
+            read = partial(since_epoch, kind)
         every = [None if value is None else read(value) for value in values]
         listed = [every[(n * (2 * place + 1) + n // 7) % len(every)] for n in range(count)]
         columns[name] = pa.array(listed, kind)
@@ -77,6 +99,33 @@ def check(spark: SparkSession, texts: Sequence[str], given: Rows = ROWS) -> None
     wanted, made = rows.sort_by("_step").to_pydict(), found.table.to_pydict()
     for n, text in enumerate(texts):
         assert made[f"c{n}"] == wanted[f"c{n}"], text
+
+
+MORE = [
+    "`tiny` % 3",
+    "`whole` % 7",
+    "`large` % 123 = 0",
+    "(`large` + 1) % 999999999",
+    "`clock` + INTERVAL 90 MINUTES",
+    "`clock` - INTERVAL '1' DAY",
+    "`clock` - INTERVAL '12' MILLISECONDS > `clock`",
+    "`at` BETWEEN `at` - INTERVAL 10 SECONDS AND `at`",
+    "hour(`at`)",
+    "hour(`clock`) BETWEEN 8 AND 18",
+    "date_format(`at`, 'yyyy-MM-dd')",
+    "date_format(`at`, 'HH:mm')",
+    "date_format(`clock`, 'MMmmHHdd')",
+    "date_format(`clock`, 'ss% yyyy/MM')",
+    "date_format(`clock`, '- _ -')",
+    "length(`other`)",
+    "length(`path`) - length(replace(`path`, 'c', ''))",
+    "replace(`path`, '/', 'é/')",
+    "split_part(`path`, '/', 1)",
+    "split_part(`path`, '/', 3)",
+    "split_part(`path`, '//', 2)",
+    "split_part(`path`, 'c', 4)",
+]
+"""Of times, and functions of texts."""
 
 
 def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
@@ -139,6 +188,7 @@ def test_values_and_types_are_those_of_spark(spark: SparkSession) -> None:
             "CASE WHEN `flag` THEN `tiny` ELSE `whole` END",
             "CASE WHEN `flag` THEN 'yes' ELSE `text` END",
             "CASE WHEN `flag` THEN `day` END",
+            *MORE,
             "1.0 - 0.25",
             "1 + 2",
             "'x'",
@@ -225,6 +275,17 @@ def test_decimals_without_a_digit_to_spare(spark: SparkSession) -> None:
         "CASE WHEN `flag` THEN `text` ELSE 1 END",
         "CASE WHEN `whole` THEN 1 END",
         "`day` + 1",
+        "`day` + INTERVAL 1 HOUR",
+        "`text` + INTERVAL 1 HOUR",
+        "`price` % 2",
+        "`real` % 2",
+        "1 % 2",
+        "hour(`day`)",
+        "date_format(`day`, 'yyyy')",
+        "length(`whole`)",
+        "replace(`whole`, '1', '2')",
+        "split_part('a/b', '/', 1)",
+        "`day`.x",
         "`price` > 1e0",
         "1 - 0.25",
     ],
@@ -300,3 +361,38 @@ def test_rows_are_sifted_by_what_stands_before_the_first_that_is_not_simple() ->
     assert sifted(ROWS, [from_text("1 = 2")])[1] == none
     assert len(sifted(ROWS, [from_text("1 = 2")])[0]) == 0
     assert len(sifted(ROWS, [from_text("1 = 1")])[0]) == len(ROWS)
+
+
+def test_years_of_more_than_four_digits_are_left_to_spark() -> None:
+    late = pa.array([253_402_300_800_000_000], pa.timestamp("us"))
+    rows = Rows.of(pa.table({"at": late, "_weight": [1], "_step": [0]}))
+    assert here(["date_format(`at`, 'yyyy')"], rows) is None
+    assert here(["hour(`at`)"], rows) is not None
+    last = pa.array([2**63 - 1], pa.timestamp("us"))
+    rows = Rows.of(pa.table({"at": last, "_weight": [1], "_step": [0]}))
+    assert here(["`at` + INTERVAL 1 MICROSECOND"], rows) is None
+    assert here(["`at` - INTERVAL 1 MICROSECOND"], rows) is not None
+
+
+def test_fields_of_a_column(spark: SparkSession) -> None:
+    fields = [pa.field("Start", pa.int32()), pa.field("end", pa.string(), nullable=False)]
+    made = pa.StructArray.from_arrays(
+        [pa.array([1, None], pa.int32()), pa.array(["a", "b"])], fields=fields
+    )
+    columns = [made, pa.array([1, 1]), pa.array([0, 1])]
+    schema = pa.schema(
+        [
+            pa.field("w", made.type, nullable=False),
+            *(pa.field(name, pa.int64(), nullable=False) for name in ("_weight", "_step")),
+        ]
+    )
+    given = Rows.of(pa.table(columns, schema=schema))
+    check(spark, ["`w`.start", "`w`.END", "`w`.`end` = 'a'"], given)
+    assert here(["`w`.other"], given) is None
+    missing = pa.StructArray.from_arrays(
+        [pa.array([1, 2], pa.int32()), pa.array(["a", "b"])],
+        fields=fields,
+        mask=pa.array([True, False]),
+    )
+    table = pa.table({"w": missing, "_weight": [1, 1], "_step": [0, 1]})
+    assert here(["`w`.start"], Rows.of(table)) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from time import sleep
+from unittest.mock import patch
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -15,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lockstep.adapters.kafka import create_topics
@@ -26,8 +28,11 @@ from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.sources import readers
 from lockstep_engine.sources.decoded import Decoded
-from lockstep_engine.sources.kafka import read_kafka
+from lockstep_engine.sources.kafka import _declared, read_kafka
+from lockstep_engine.sources.offsets import StepRange
+from lockstep_engine.sources.plain_records import plain_source
 
 T0 = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -178,24 +183,50 @@ def committed_records(bootstrap: str, topic: str) -> list[ConsumerRecord]:
 def read_every_way(
     source: SourceTable, columns: Sequence[str], interval: Interval, context: Context
 ) -> Decoded:
-    """The records as Spark has them, which are those that a process fetches, where it can, and those
-    that workers read."""
+    """The records as Spark has them, which are those that Spark's tasks read where they are plain, those
+    that this process fetches of Spark, where it can, and those that it reads by itself."""
     spark, wanted = context.spark, tuple(columns)
     kept = read_kafka(spark, source, wanted, interval, context)
+    assert isinstance(kept.delta, DataFrame)
     layout = layout_of(source)
     if (layout.kind, layout.format) == ("rows", "json"):
         large = replace(context, many_records=0)
         _assert_equal(kept, read_kafka(spark, source, wanted, interval, large))
-    here = read_kafka(spark, source, wanted, interval, context, is_wanted_here=True)
-    if not isinstance(here.delta, Rows):
+    if is_plain(spark, source) and not interval.is_empty:
+        _assert_here(kept, read_by_itself(source, wanted, interval, context))
+    with patch("lockstep_engine.sources.kafka.plain_source", return_value=None):
+        fetched = read_kafka(spark, source, wanted, interval, context, is_wanted_here=True)
+    if not isinstance(fetched.delta, Rows):
         formats = {value for key, value in source.options.items() if key.endswith("format")}
         # Their texts may be any bytes.
         is_trusted = formats & {"raw", "avro"} and "string" in str(kept.delta.dtypes)
         assert interval.is_empty or is_trusted or "variant" in str(kept.delta.dtypes)
         return kept
+    _assert_here(kept, fetched)
+    return kept
+
+
+def is_plain(spark: SparkSession, source: SourceTable) -> bool:
+    """Whether it is of those whose records may be plain ones."""
+    declared = _declared(spark, source)
+    return plain_source(source, declared, declared, "t", [StepRange(0, 0, 9, 0)]) is not None
+
+
+def read_by_itself(
+    source: SourceTable, columns: Sequence[str], interval: Interval, context: Context
+) -> Decoded:
+    """The records as this process reads them; Spark's source of Kafka is not to be asked."""
+    asked = AssertionError("Spark is asked")
+    with patch("lockstep_engine.sources.kafka._read", side_effect=asked):
+        return read_kafka(
+            context.spark, source, tuple(columns), interval, context, is_wanted_here=True
+        )
+
+
+def _assert_here(kept: Decoded, here: Decoded) -> None:
+    assert isinstance(here.delta, Rows)
     assert here.bad == kept.bad_records()
     _assert_equal(kept, here)
-    return kept
 
 
 def _assert_equal(kept: Decoded, other: Decoded) -> None:
@@ -212,3 +243,8 @@ def _assert_equal(kept: Decoded, other: Decoded) -> None:
         assert another.exceptAll(one).isEmpty()
     for frame in other.kept:
         frame.unpersist()
+
+
+def idle_processes() -> list[subprocess.Popen[bytes]]:
+    """Those that read for this one, and now do nothing."""
+    return [one._process for one in readers._READERS.idle]

@@ -42,7 +42,8 @@ from lockstep_engine.context import Context
 from lockstep_engine.local import rows as local_rows
 from lockstep_engine.sources.decoded import Decoded
 from lockstep_engine.sources.kafka import kafka_options, read_kafka
-from lockstep_engine.sources.step_ranges import StepRange, blocked_rows, step_ranges, with_step
+from lockstep_engine.sources.offsets import StepRange, step_ranges
+from lockstep_engine.sources.step_ranges import blocked_rows, with_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,19 +11,26 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_builders import delete_before, interval, new_topic, send, send_transaction, source
+from kafka_builders import (
+    delete_before,
+    interval,
+    is_plain,
+    new_topic,
+    send,
+    send_transaction,
+    source,
+)
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
-from lockstep.sql.circuit import SourceTable
 from lockstep_engine.context import Context
-from lockstep_engine.sources import plain_records as reading
+from lockstep_engine.kernels.plain_json import PLAIN
+from lockstep_engine.sources import plain_reading as reading
 from lockstep_engine.sources.kafka import _declared, read_kafka
-from lockstep_engine.sources.plain_records import PLAIN, plain_records, slices_of
-from lockstep_engine.sources.step_ranges import StepRange
+from lockstep_engine.sources.offsets import StepRange, slices_of
+from lockstep_engine.sources.plain_records import plain_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,14 +41,6 @@ spark_server = pytest.mark.spark
 
 def large(spark: SparkSession) -> Context:
     return Context(spark, 1, many_records=0)
-
-
-def is_read_by_workers(spark: SparkSession, table: SourceTable) -> bool:
-    declared = _declared(spark, table)
-    return (
-        plain_records(table, declared, declared, "t", [StepRange(0, 0, 9, 0)], large(spark))
-        is not None
-    )
 
 
 @kafka
@@ -66,10 +65,14 @@ def test_many_records_of_several_steps(spark: SparkSession, broker: Any) -> None
     )
     declared = _declared(spark, table)
     ranges = [StepRange(0, 0, 10_000, 0), StepRange(1, 0, 61, 0)]
-    plain = plain_records(table, declared, declared, topic, ranges, large(spark))
+    plain = plain_source(table, declared, declared, topic, ranges)
     assert plain is not None
+    here = plain.here()
+    assert here is not None
+    by_tasks = plain.by_tasks(large(spark)).where(PLAIN).count()
     # Some are not tried in chunks after those that have few, so the others are 60 and some thousand.
-    assert 4_000 < plain.records.where(PLAIN).count() <= 7_000 - 10 + 60
+    assert 4_000 < by_tasks <= 7_000 - 10 + 60
+    assert 4_000 < here.table[PLAIN].combine_chunks().true_count <= 7_000 - 10 + 60
     steps = interval(topic, [{0: 3}, {0: 4_321, 1: 7}, {0: 10_000, 1: 61}])
     for wanted in (("n", "o", "at", "of"), ("t",)):
         few = Context(spark, 1000)
@@ -133,18 +136,18 @@ LOGIN = {
         ("BIGINT", {"fields": "c = a.b"}, False),
     ],
 )
-def test_what_is_read_by_workers(
+def test_what_is_plain(
     spark: SparkSession, kind: str, options: Mapping[str, str], is_read: bool
 ) -> None:
     columns = (("c", kind), *((("k", "BINARY"),) if "metadata" in options else ()))
     table = source("h:1", "t", columns, **options)
-    assert is_read_by_workers(spark, table) == is_read
+    assert is_plain(spark, table) == is_read
 
 
 @spark_server
 def test_names_that_spark_does_not_find_in_a_text(spark: SparkSession) -> None:
     for name, is_read in (("a b", True), ("it's", False), ("a?", False)):
-        assert is_read_by_workers(spark, source("h:1", "t", ((name, "STRING"),))) == is_read
+        assert is_plain(spark, source("h:1", "t", ((name, "STRING"),))) == is_read
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ def told(
             return waiting.popleft() if waiting else ()
 
     monkeypatch.setattr(reading, "Consumer", Consumer)
-    read = reading._messages(KafkaConnection("h:1"), "t", wanted)
+    read = reading._messages({}, "t", wanted, 60.0)
     return [message.offset() for messages in read for message in messages]
 
 

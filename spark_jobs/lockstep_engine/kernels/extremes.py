@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_engine.kernels.groups import Integers, positions_of, starts
+from lockstep_engine.kernels.groups import Integers, in_order, positions_of, starts
 
 __all__ = ["Extremes", "running_extremes"]
 
@@ -45,7 +45,7 @@ def running_extremes(
     """
     positions = positions_of(keys, steps)
     rows = np.flatnonzero(values >= 0)
-    rows = rows[np.lexsort((steps[rows], values[rows]))]
+    rows = rows[in_order(values[rows], steps[rows])]
     events, present = _presence(values[rows], steps[rows], weights[rows])
     rows = rows[events]
     first = positions.of_row[rows]

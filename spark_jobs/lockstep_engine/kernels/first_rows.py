@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lockstep_engine.kernels.groups import Integers, spread, starts
+from lockstep_engine.kernels.groups import Integers, in_order, spread, starts
 
 __all__ = ["FirstRows", "Taken", "changes_of_first"]
 
@@ -57,7 +57,7 @@ def changes_of_first(
 
 def _by_step(events: Taken) -> Iterator[tuple[int, Integers, Integers]]:
     """Each step's rows, sorted, each once, and what is added to how many there are of them."""
-    order = np.lexsort((events.rows, events.steps))
+    order = in_order(events.steps, events.rows)
     rows, weights, steps = (one[order] for one in events)
     begins = np.flatnonzero(starts(steps, rows))
     if not len(begins):
@@ -85,7 +85,8 @@ class _There:
 
     def change(self, rows: Integers, weights: Integers, step: int) -> FirstRows | None:
         """What the change of some rows makes of what is first."""
-        touched = np.unique(self._partition_of[rows])
+        touched = self._partition_of[rows]
+        touched = touched[starts(touched)]
         was = self._numbers_of_first(touched)
         before = self._counts[rows]
         after = before + weights

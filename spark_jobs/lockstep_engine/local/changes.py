@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
-from lockstep_engine.kernels.groups import Integers, starts
+from lockstep_engine.kernels.groups import Integers, in_order, starts
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, check_sum, has_order, numbered
 
@@ -55,7 +55,7 @@ def periods(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """
     numbers = numbered([_bits(rows[name]) for name in columns], len(rows))
     weights, steps = rows[WEIGHT].to_numpy(), rows[STEP].to_numpy()
-    order = np.lexsort((steps, numbers))
+    order = in_order(numbers, steps)
     begins = np.flatnonzero(starts(numbers[order], steps[order]))
     sums = np.add.reduceat(weights[order], begins) if len(begins) else weights
     at = order[begins][sums != 0]

@@ -74,6 +74,9 @@ class LocalOperators:
                 return None
             if rows is not None and len(rows):
                 changes[place] = rows
+            elif context.is_first:
+                # All tables are made now, those of nothing by Spark: what it reads is little.
+                return None
             else:
                 self.silent[ref] = self.operators[ref]
         if not changes:
@@ -88,7 +91,7 @@ class LocalOperators:
             return None
         delta = made.delta.without_those_left_out()
         self.rows.add(operator.ref, delta)
-        if not len(delta.rows):
+        if not len(delta.rows) and not context.is_first:
             self.silent[operator.ref] = operator
         return made.appends
 

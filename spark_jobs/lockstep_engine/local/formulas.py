@@ -34,12 +34,14 @@ from pyspark.sql.types import (
 )
 
 from lockstep.sql.plans.digits import LEAST_SCALE, MOST_DIGITS, WHOLE, bounded, exact_result, of_all
-from lockstep.sql.plans.formulas import (
+from lockstep.sql.plans.formula_nodes import (
     Arithmetic,
+    Call,
     Case,
     Column,
     Comparison,
     Constant,
+    Field,
     Formula,
     In,
     IsNull,
@@ -47,11 +49,14 @@ from lockstep.sql.plans.formulas import (
     Logic,
     Negation,
     Prefix,
+    Remainder,
+    Shift,
     Year,
-    formula,
 )
+from lockstep.sql.plans.formulas import formula
 from lockstep.sql.plans.nodes import Expression, Project
 from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.functions import FUNCTIONS, remainder, shifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, is_exact
 from lockstep_engine.told import is_well_formed
@@ -202,12 +207,56 @@ def _value(tree: Formula, rows: Rows) -> _Value:
             return _Value(pc.invert(negated.data), BooleanType(), negated.nullable)
         case Case():
             return _case(tree, rows)
+        case _:
+            return _called(tree, rows)
+
+
+def _called(tree: Year | Call | Shift | Remainder | Field | Prefix, rows: Rows) -> _Value:
+    match tree:
         case Year(of):
             return _year(_of_kind(_value(of, rows), DateType()))
+        case Call(function, of, given):
+            called = _column_of(of, rows)
+            return _Value(*FUNCTIONS[function](called.data, called.kind, *given), called.nullable)
+        case Shift(of, microseconds):
+            time = _column_of(of, rows)
+            return _Value(shifted(time.data, time.kind, microseconds), time.kind, time.nullable)
+        case Remainder(of, by):
+            whole = _column_of(of, rows)
+            kind = _widest([_of_whole(whole).kind, IntegerType()])
+            return _Value(remainder(whole.cast(kind), by), kind, True)
+        case Field(column, name):
+            return _field(_of_column(column, rows), name)
         case Prefix(of, length):
             text = _of_kind(_value(of, rows), StringType())
             start = pc.utf8_slice_codeunits(text.data, 0, length)
             return _Value(start, StringType(), text.nullable)
+
+
+def _column_of(of: Formula, rows: Rows) -> _Value:
+    """Raises Unlike for what is the same of all rows."""
+    value = _value(of, rows)
+    if isinstance(value.data, pa.Scalar):
+        raise Unlike
+    return value
+
+
+def _of_whole(value: _Value) -> _Value:
+    if not isinstance(value.kind, IntegralType):
+        raise Unlike
+    return value
+
+
+def _field(column: _Value, name: str) -> _Value:
+    if not isinstance(column.kind, StructType) or column.data.null_count:
+        raise Unlike
+    names = [one.lower() for one in column.kind.names]
+    if names.count(name.lower()) != 1:
+        raise Unlike
+    place = names.index(name.lower())
+    found = column.kind.fields[place]
+    data = pc.struct_field(column.data, place)
+    return _Value(data, found.dataType, column.nullable or found.nullable)
 
 
 def _kind_of(value: object) -> DataType:

@@ -139,10 +139,15 @@ def _pairs(ours: Integers, theirs: Integers) -> tuple[Integers, Integers] | None
     """The places of the rows whose keys are equal; None where they are too many."""
     order = np.argsort(theirs, kind="stable")
     first, last = (np.searchsorted(theirs[order], ours, side) for side in ("left", "right"))
-    if int((last - first).sum()) > MOST_ROWS:
+    if int((last - first).sum()) > _most_pairs(ours, theirs):
         return None
     places, within = spread(first, last)
     return places, order[within]
+
+
+def _most_pairs(ours: Integers, theirs: Integers) -> int:
+    """More are not made here of so many rows."""
+    return max(MOST_ROWS, 2 * (len(ours) + len(theirs)))
 
 
 def _pairs_then(
@@ -162,7 +167,7 @@ def _pairs_then(
         np.searchsorted(moments[order], theirs * span + np.minimum(step + 1, span - 1), side)
         for step in there
     )
-    if int((last - first).sum()) > MOST_ROWS:
+    if int((last - first).sum()) > _most_pairs(ours, theirs):
         return None
     places, within = spread(first, last)
     return order[within], places

@@ -1,7 +1,7 @@
 """Relations whose rows are made one by one of rows that this process has.
 
-Columns are picked here, and what is simple is computed (`formulas`); all else by Spark, in one request:
-without a job, unless a row is put into several windows.
+Columns are picked here, what is simple is computed (`formulas`), and windows are found that do not
+overlap; all else is Spark's, in one request: without a job, unless a row is put into several windows.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.local.formulas import projected, sifted
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.time_windows import in_windows
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.told import fetched
 
-__all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "rows_through"]
+__all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "made_here", "rows_through"]
 
 MOST_ROWS = 600_000
 """Up to so many rows are made here, also on the way."""
@@ -65,13 +66,16 @@ def rows_through(
     known: Callable[[int], Sifted | None],
     context: Context,
 ) -> Rows | None:
-    """The rows of a relation, with `_weight` and `_step`, by what is known; None where nothing is."""
+    """The rows of a relation, with `_weight` and `_step`, by what is known; None where nothing is, or
+    they are many and Spark has to make them: it does so where it reads them."""
     found = base(operators, ref, known)
     if found is None:
         return None
-    (rows, conditions), above = _made_here(*found)
+    (rows, conditions), above = made_here(*found)
     if not conditions and not above:
         return rows
+    if len(rows) > MOST_ROWS:
+        return None
     frame = rows.along(context.spark)
     for condition in conditions:
         frame = frame.where(condition.text)
@@ -80,8 +84,8 @@ def rows_through(
     return Rows(*fetched(frame))
 
 
-def _made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequence[Operator]]:
-    """As far up as it goes without Spark."""
+def made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequence[Operator]]:
+    """As far up as it goes without Spark, and the operators that are left."""
     while True:
         found = found.without_those_left_out()
         node = above[0].node if above and not found.conditions else None
@@ -90,6 +94,9 @@ def _made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequen
             made = Sifted(found.rows, (node.predicate,))
         elif isinstance(node, Project):
             rows = projected(found.rows, node)
+            made = None if rows is None else Sifted(rows)
+        elif isinstance(node, TimeWindow):
+            rows = in_windows(found.rows, node)
             made = None if rows is None else Sifted(rows)
         if made is None:
             return found, above

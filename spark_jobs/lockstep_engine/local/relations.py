@@ -16,14 +16,7 @@ from lockstep_engine.local.linear import Sifted, base, rows_through
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.types import column_types
 
-__all__ = ["LocalRows", "can_be_local"]
-
-
-def can_be_local(context: Context) -> bool:
-    """Whether rows are worked on here at all: those of a small change. Not in a pipeline's first
-    interval, in which there is a change of everything; nor where rows are taken out for which an
-    expression fails."""
-    return context.is_small and not context.is_first and context.guarding is None
+__all__ = ["LocalRows"]
 
 
 class LocalRows:
@@ -40,7 +33,7 @@ class LocalRows:
         self._context = context
         self._made: dict[int, Sifted] = {}
         self._rows: dict[int, Rows] = {}
-        self.is_on = can_be_local(context)
+        self.is_on = context.is_here
 
     def add(self, ref: int, made: Sifted) -> None:
         """The delta of an operator was made here."""

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import CHANGE_COLUMNS, Upsert
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
-from lockstep_engine.kernels.groups import ranks, starts
+from lockstep_engine.kernels.groups import in_order, ranks, starts
 from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
@@ -37,7 +37,7 @@ def upserted(operator: Operator, delta: Rows, traces: Mapping[str, Rows]) -> Loc
         for name in CHANGE_COLUMNS
     )
     steps = np.append(delta.table[STEP].to_numpy(), np.full(size - changed, FIRST - 1))
-    order = np.lexsort((offsets, partitions, steps, groups))
+    order = in_order(groups, steps, partitions, offsets)
     is_last = np.append(starts(groups[order], steps[order])[1:], True)
     # Of a key that does not change there is one row, which was there before.
     last = order[is_last]

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.kernels.groups import Integers, in_order, starts
 
 __all__ = [
     "Unlike",
@@ -107,11 +107,22 @@ def ranked(column: pa.ChunkedArray) -> Integers:
     if pa.types.is_floating(column.type):
         values = column.to_numpy() + 0.0
         ranks = np.unique(values, return_inverse=True)[1]
+    elif _is_number_inside(column.type):
+        numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+        values = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
+        order = in_order(values)
+        ranks = np.empty(len(values), np.int64)
+        ranks[order] = np.cumsum(starts(values[order]))
     else:
-        plain = column.cast(pa.int64()) if pa.types.is_integer(column.type) else column
-        ranks = pc.rank(plain, tiebreaker="dense").to_numpy()
+        ranks = pc.rank(column, tiebreaker="dense").to_numpy()
     is_null = column.is_null().to_numpy()
     return np.where(is_null, -1, ranks.astype(np.int64))
+
+
+def _is_number_inside(kind: pa.DataType) -> bool:
+    """Whether values are in the order of whole numbers that they are kept as."""
+    is_date_or_time = pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
+    return bool(pa.types.is_integer(kind) or is_date_or_time)
 
 
 def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -8,6 +8,7 @@ and the first of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from lockstep.sql.circuit import Operator, TraceKind
 from lockstep.sql.plans.nodes import SortKey, Window
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.first_rows import Taken, changes_of_first
-from lockstep_engine.kernels.groups import Integers, starts
+from lockstep_engine.kernels.groups import Integers, in_order, starts
 from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
@@ -70,10 +71,10 @@ def _worth_looking_at(node: Window, events: Rows) -> Rows:
         numbers = numbered([events.table[key] for key in node.partition], len(events))
         return events.where(pa.array(np.isin(numbers, numbers[is_new])))
     most = (node.first or 0) - int(weights[is_new & (weights < 0)].sum())
-    by_order = _order(events, node.calls[0].order)
+    by_order = [_sorted(events, key) for key in _keys(node.calls[0].order)]
     if not by_order:
         return events
-    order = np.lexsort(by_order[::-1])
+    order = in_order(*by_order)
     begins = starts(*(one[order] for one in by_order))
     held = np.where(is_new, 0, weights)[order]
     last = np.searchsorted(np.cumsum(np.add.reduceat(held, np.flatnonzero(begins))), most)
@@ -82,22 +83,49 @@ def _worth_looking_at(node: Window, events: Rows) -> Rows:
     return events.where(pa.array(wanted))
 
 
-def _order(rows: Rows, order: Sequence[SortKey]) -> list[Integers]:
-    """A number for each row by each key, the less the sooner it comes."""
-    return [
-        _sorted(rows, key.expression.references[0], key.descending, key.nulls_first)
-        for key in order
-    ]
+class _Key(NamedTuple):
+    """What rows are sorted by."""
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = True
 
 
-def _sorted(rows: Rows, name: str, descending: bool, nulls_first: bool) -> Integers:
-    kind = rows.schema[name].dataType
+def _keys(order: Sequence[SortKey]) -> list[_Key]:
+    return [_Key(one.expression.references[0], one.descending, one.nulls_first) for one in order]
+
+
+def _sorted(rows: Rows, key: _Key) -> Integers:
+    """A number for each row, the less the sooner it comes."""
+    kind = rows.schema[key.name].dataType
     if not has_order(kind):
         raise Unlike
-    ranks = ranked(rows.table[name])
-    placed = np.where(ranks < 0, 0, -ranks if descending else ranks)
+    ranks = ranked(rows.table[key.name])
+    placed = np.where(ranks < 0, 0, -ranks if key.descending else ranks)
     edge = len(rows) + 1
-    return np.where(ranks < 0, -edge if nulls_first else edge, placed)
+    return np.where(ranks < 0, -edge if key.nulls_first else edge, placed)
+
+
+def _in_order(
+    events: Rows, partitions: Integers, keys: Sequence[_Key]
+) -> tuple[Integers, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """The places of rows as they are sorted in partitions, and where one differs from the one before it.
+    Each key is looked at only of rows that are equal by those before: to rank texts takes longest."""
+    order = in_order(partitions)
+    is_new = starts(partitions[order])
+    for key in keys:
+        is_tied = ~is_new
+        is_tied[:-1] |= is_tied[1:]
+        places = np.flatnonzero(is_tied)
+        if not len(places):
+            break
+        rows, groups = order[places], np.cumsum(is_new, dtype=np.int64)[places]
+        tied = events.select([key.name])
+        ranks = _sorted(Rows(tied.table.take(pa.array(rows)), tied.schema), key)
+        again = in_order(groups, ranks)
+        order[places] = rows[again]
+        is_new[places] = starts(groups[again], ranks[again])
+    return order, is_new
 
 
 def _changes(node: Window, events: Rows) -> Rows:
@@ -107,11 +135,9 @@ def _changes(node: Window, events: Rows) -> Rows:
     partitions = numbered([events.table[name] for name in node.partition], len(events))
     # Among equals what they are equal in decides nothing.
     sorted_by = {key.expression.references[0] for key in call.order}
-    ties = [name for name in columns if name not in sorted_by.union(node.partition)]
-    by = [*_order(events, call.order), *(_sorted(events, name, False, True) for name in ties)]
+    ties = [_Key(name) for name in columns if name not in sorted_by.union(node.partition)]
     # Rows by number, in the order of partitions and, within one, of what they are sorted by.
-    order = np.lexsort([*reversed(by), partitions])
-    is_new = starts(*(one[order] for one in (partitions, *by)))
+    order, is_new = _in_order(events, partitions, [*_keys(call.order), *ties])
     numbers = np.empty(len(events), np.int64)
     numbers[order] = np.cumsum(is_new) - 1
     row_of = order[is_new]

@@ -7,13 +7,14 @@ columns, and of a bad record the raw one, of which its sentence is made when som
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
@@ -29,7 +30,7 @@ from lockstep_engine.sources.decoding import (
     plain_name,
     value_name,
 )
-from lockstep_engine.told import counted_in_passing
+from lockstep_engine.told import counted_in_passing, no_rows
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
 
@@ -73,7 +74,7 @@ class Decoded:
 @dataclass(frozen=True)
 class Decoder:
     """How the records of a source are read; `wanted` are columns of it with the names that they get.
-    Frames of records are as `decoding` describes them, or, with `plain` numbers, as `Plain` does."""
+    Frames of records are as `decoding` describes them, or, with `plain` numbers, as `PlainSource`."""
 
     source: SourceTable
     reader: RecordReader
@@ -81,12 +82,16 @@ class Decoder:
     context: Context
     plain: Sequence[int] | None = None
 
-    def kept(self, records: DataFrame) -> Decoded:
+    def of_frame(self, records: DataFrame, is_read_once: bool) -> Decoded:
+        """Decoded by Spark, when somebody asks."""
+        return self._in_passing(records) if is_read_once else self._kept(records)
+
+    def _kept(self, records: DataFrame) -> Decoded:
         """Decoded once, for whoever reads it."""
         kept = self._decode(records).persist()
         return Decoded(self._delta(kept), self._errors(kept.where(f"NOT {_GOOD}")), (kept,))
 
-    def in_passing(self, records: DataFrame) -> Decoded:
+    def _in_passing(self, records: DataFrame) -> Decoded:
         """Of a source that is read once."""
         decoded, passed = self._decode(records), Observation()
         observed = decoded.observe(passed, F.count_if(~F.col(_GOOD)).alias(_BAD))
@@ -104,6 +109,41 @@ class Decoder:
         bad = rows.where(pc.invert(rows.table[_GOOD])).select([*raw_columns(self.source), STEP])
         delta = Rows.together([self._rows_here(rows, given) for given in self.reader.rows])
         return Decoded(delta, self._errors(bad.frame(self.context.spark)), bad=len(bad))
+
+    def held(self, found: Rows, numbers: Sequence[int]) -> Decoded | None:
+        """Of records that this process has, as `PlainSource` describes them; of what is undecided Spark
+        has its say. None where this process cannot have what that says."""
+        is_plain = found.table[PLAIN]
+        if pc.all(is_plain, min_count=0).as_py():
+            rows = self._plain_rows(found, numbers)
+            return Decoded(rows, no_rows(self.context.spark, ERROR_COLUMNS), bad=0)
+        left = found.where(pc.invert(is_plain)).select([*raw_columns(self.source), STEP])
+        rows = self._plain_rows(found.where(is_plain), numbers)
+        decoded = self.here(timed(self.source, left.frame(self.context.spark), self.context))
+        if decoded is None:
+            return None
+        assert isinstance(decoded.delta, Rows), "it is here"
+        delta = Rows.together([rows, decoded.delta.select(rows.schema.names)])
+        return replace(decoded, delta=delta)
+
+    def _plain_rows(self, found: Rows, numbers: Sequence[int]) -> Rows:
+        """The delta of plain records."""
+        shown = layout_of(self.source).metadata
+        if _TIME not in found.schema.names and "step_time" in shown.values():
+            times = pa.array(self.context.times, pa.timestamp("us", "UTC"))
+            taken = times.take(found.table[STEP].combine_chunks())
+            found = Rows(
+                found.table.append_column(_TIME, taken),
+                StructType([*found.schema.fields, StructField(_TIME, TimestampType())]),
+            )
+        columns = {
+            name: plain_name(column.number)
+            if column.number in numbers
+            else f"_{shown[column.name.lower()]}"
+            for column, name in self.wanted.items()
+        }
+        rows = found.renamed({**columns, STEP: STEP}).with_number(WEIGHT, 1)
+        return rows.select([*columns, WEIGHT, STEP])
 
     def _decode(self, records: DataFrame) -> DataFrame:
         """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not

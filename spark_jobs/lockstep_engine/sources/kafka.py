@@ -13,6 +13,8 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
@@ -20,16 +22,18 @@ from lockstep.sql.circuit import SMALL_RECORDS, SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoded import ERROR_COLUMNS, Decoded, Decoder, raw_columns, timed
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader
 from lockstep_engine.sources.formats import record_reader, schema_columns
-from lockstep_engine.sources.plain_records import plain_records
+from lockstep_engine.sources.offsets import StepRange, partition_ranges, step_ranges
+from lockstep_engine.sources.plain_records import plain_source
 from lockstep_engine.sources.registry import registry_schemas
-from lockstep_engine.sources.step_ranges import StepRange, partition_ranges, step_ranges, with_step
+from lockstep_engine.sources.step_ranges import with_step
 from lockstep_engine.told import no_rows, types_of_columns
 
-__all__ = ["kafka_options", "read_kafka"]
+__all__ = ["kafka_options", "plain_types", "read_kafka"]
 
 CONSUMER_SETTINGS = {
     # Fetches of moderate size: 2.5 times faster than the defaults, and than very large ones.
@@ -57,7 +61,7 @@ def read_kafka(
 ) -> Decoded:
     """The committed records of the interval's ranges of `source`; `columns` are the wanted ones.
     `is_read_once` promises that the first action on the delta is the only one, and reads all of it.
-    `is_wanted_here`: they are few, and this process is to have the rows, if it can.
+    `is_wanted_here`: this process is to have the rows, if it can.
 
     Lazy, but for that, and for the analysis of the declared types. A later action fails where a range is
     not held any more. A record is good where it holds every declared column, wanted or not, so the
@@ -70,26 +74,51 @@ def read_kafka(
     wanted = {by_name[name]: name for name in columns}
     ranges = step_ranges(interval, source.name)
     if not ranges:
-        return _nothing(spark, record_reader(source, declared, {}), list(wanted))
-    # Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
-    # of the decoding time.
-    spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
-    topic, named = _topic(interval, source), schema_columns(source)
-    plain = plain_records(source, declared, wanted, topic[0], ranges, context)
-    if plain is None:
-        records = _read(spark, source, ranges, topic, context)
-    else:
-        records = timed(source, plain.records, context)
+        reader = record_reader(source, declared, {})
+        return _nothing(spark, reader, list(wanted), is_here=is_wanted_here and context.is_all_here)
+    topic = _topic(interval, source)
+    # Where rows that fail are taken out, a failure to read is to be Spark's own.
+    plain = None
+    if context.guarding is None:
+        plain = plain_source(source, declared, wanted, topic[0], ranges)
+    if plain is not None:
+        reader = record_reader(source, declared, {})
+        decoder = Decoder(source, reader, wanted, context)
+        found = plain.here() if is_wanted_here else None
+        held = None if found is None else decoder.held(found, plain.numbers)
+        if held is not None:
+            return held
+        records = sum(range_.end - range_.start for range_ in ranges)
+        if not context.is_small and records > context.many_records:
+            _compile_large_methods(spark)
+            decoder = replace(decoder, plain=plain.numbers)
+            return decoder.of_frame(timed(source, plain.by_tasks(context), context), is_read_once)
+    _compile_large_methods(spark)
+    named = schema_columns(source)
+    read = _read(spark, source, ranges, topic, context)
     if named:
         # Read twice: for the numbers of schemas, and with them.
-        records = records.persist()
-    reader = record_reader(source, declared, _schemas(source, records, named))
-    decoder = Decoder(source, reader, wanted, context, None if plain is None else plain.numbers)
-    decoded = decoder.here(records) if is_wanted_here else None
-    if decoded is None and is_read_once and not named:
-        return decoder.in_passing(records)
-    decoded = decoded or decoder.kept(records)
-    return replace(decoded, kept=(*decoded.kept, records)) if named else decoded
+        read = read.persist()
+    reader = record_reader(source, declared, _schemas(source, read, named))
+    decoder = Decoder(source, reader, wanted, context)
+    # Many are not handed over: Spark's driver would have them, too.
+    decoded = decoder.here(read) if is_wanted_here and context.is_small else None
+    decoded = decoded or decoder.of_frame(read, is_read_once and not named)
+    return replace(decoded, kept=(*decoded.kept, read)) if named else decoded
+
+
+def plain_types(spark: SparkSession, source: SourceTable) -> StructType | None:
+    """The columns of a source, by their lower-case names, where its records are read as plain ones."""
+    declared = _declared(spark, source)
+    if plain_source(source, declared, declared, "", ()) is None:
+        return None
+    return StructType([StructField(one.name.lower(), one.type) for one in declared])
+
+
+def _compile_large_methods(spark: SparkSession) -> None:
+    """Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
+    of the decoding time."""
+    spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
 
 
 def kafka_options(
@@ -159,13 +188,16 @@ def _declared(spark: SparkSession, source: SourceTable) -> tuple[DeclaredColumn,
 
 
 def _nothing(
-    spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn]
+    spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn], *, is_here: bool
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
     also = [f"{quoted(name)} {kind}" for name, kind in reader.rows[0].also.values()]
     columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
     delta = ", ".join([*columns, *also, f"{WEIGHT} bigint", f"{STEP} bigint"])
-    return Decoded(no_rows(spark, delta), no_rows(spark, ERROR_COLUMNS))
+    errors, schema = no_rows(spark, ERROR_COLUMNS), types_of_columns(spark, delta)
+    if is_here:
+        return Decoded(Rows(to_arrow_schema(schema).empty_table(), schema), errors, bad=0)
+    return Decoded(no_rows(spark, delta), errors)
 
 
 def _read(

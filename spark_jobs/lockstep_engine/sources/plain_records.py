@@ -1,7 +1,6 @@
-"""JSON records of a large interval, read and parsed by Python in Spark's tasks: those of the plain kind.
+"""Sources whose JSON records are read by Python, as far as they are plain.
 
-Kafka's client in C (https://docs.confluent.io/platform/current/clients/confluent-kafka-python) and Arrow
-together take half of the time of Spark's Kafka source and `from_json`. It is a shorter way to the same
+It is a shorter way to the same
 rows, by the law of `kernels.plain_json`, so nothing depends on which interval takes it. What it leaves
 undecided goes the way of all others, with the whole record.
 """
@@ -9,14 +8,9 @@ undecided goes the way of all others, with the whole record.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
@@ -38,19 +32,26 @@ from pyspark.sql.types import (
 )
 
 from lockstep.control.kafka_options import KafkaConnection
-from lockstep.control.model import OffsetRange
-from lockstep.errors import SourceChanged, WrongUse
+from lockstep.errors import WrongUse
+from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP
-from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain, undecided
+from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.decoded import raw_columns
 from lockstep_engine.sources.decoding import DeclaredColumn, plain_name
 from lockstep_engine.sources.metadata import metadata_decoding
-from lockstep_engine.sources.step_ranges import StepRange, partition_ranges
+from lockstep_engine.sources.offsets import StepRange, slices_of
+from lockstep_engine.sources.plain_reading import PlainReading, PlainTask
+from lockstep_engine.sources.reading_here import read_here
 
-__all__ = ["PLAIN", "Plain", "plain_records", "slices_of"]
+__all__ = ["PlainSource", "plain_source"]
+
+_SILENT_SECONDS = 5.0
+_SHARE_OF_MEMORY = 32
+"""Of what this process may use: the rows are there a few times while they are worked on."""
 
 _TYPES = (
     BooleanType(),
@@ -74,71 +75,49 @@ _RECORD: Mapping[str, DataType] = {
     "_topic": StringType(),
 }
 
-_Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
 _SHOWN = frozenset({"partition", "offset", "timestamp", "topic", "step_time"})
 """What metadata columns may show: keys and headers are not handed on of plain records."""
 
-_CHUNK = 2000
-"""So many records are parsed at a time: their bytes are in the processor's cache then."""
-
-_REST = 15
-"""Where less than half of a chunk is plain, so many chunks go by untried."""
-
-_POLL_SECONDS = 0.1
-_SILENT_SECONDS = 60.0
-_END_SECONDS = 10.0
-_UNTOLD = 1 << 63
-"""Where a partition ends as long as nobody has told: beyond all offsets."""
-
-_CONSUMER: Mapping[str, object] = {
-    "group.id": "lockstep-plain",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
-    "check.crcs": True,
-    "log_level": 3,
-    "fetch.wait.max.ms": 5,
-    "max.partition.fetch.bytes": 4 << 20,
-    "fetch.max.bytes": 16 << 20,
-    # Enough to go on with while a chunk is parsed. By default a full queue rests for a second.
-    "queued.min.messages": 10_000,
-    "queued.max.messages.kbytes": 32 << 10,
-    "fetch.queue.backoff.ms": 2,
-}
-
 
 @dataclass(frozen=True)
-class Plain:
-    """Records as `decoding` describes them, with PLAIN. Where that is true they have no `_key` and no
-    `_value`, but a column `plain_name` for each of the `numbers` of declared columns."""
+class PlainSource:
+    """How records of ranges are read as plain ones: as `decoding` describes them, with PLAIN. Where that
+    is true they have no `_key` and no `_value`, but a column `plain_name` for each of the `numbers` of
+    declared columns."""
 
-    records: DataFrame
+    reading: PlainReading
+    schema: StructType
     numbers: tuple[int, ...]
 
+    def by_tasks(self, context: Context) -> DataFrame:
+        """The committed records, read by Spark's tasks. Nothing is read before an action asks for it."""
+        slices = slices_of(self.reading.ranges, context.partitions)
+        numbers = context.spark.range(0, len(slices), 1, len(slices))
+        return numbers.mapInArrow(PlainTask(self.reading, slices), self.schema)
 
-def plain_records(
+    def here(self) -> Rows | None:
+        """The same records, read now and held by this process; None where it cannot have them."""
+        # Spark has its own patience, and says what is wrong.
+        reading = replace(self.reading, silent_seconds=_SILENT_SECONDS, log_level=0)
+        table = read_here(reading, memory_bytes() // _SHARE_OF_MEMORY)
+        return None if table is None else Rows(table, self.schema)
+
+
+def plain_source(
     source: SourceTable,
     declared: Sequence[DeclaredColumn],
     wanted: Iterable[DeclaredColumn],
     topic: str,
     ranges: Sequence[StepRange],
-    context: Context,
-) -> Plain | None:
-    """The committed records of the ranges, plain ones read, with what is `wanted` of the columns of
-    their values. None where there are few, and where the source has records, types or a connection
-    that cannot be read so. Nothing is read before an action asks for it."""
+) -> PlainSource | None:
+    """What reads the ranges with what is `wanted` of the columns of their values. None where the source
+    has records, types or a connection that cannot be read so."""
     layout = layout_of(source)
     fields = [one for one in declared if one.name.lower() not in layout.metadata]
     shown = [one for one in declared if one.name.lower() in layout.metadata]
     connection = _connection(source)
     if (
-        context.is_small
-        or sum(one.end - one.start for one in ranges) <= context.many_records
-        # A failure to read is to be Spark's own, not that of an expression in Python.
-        or context.guarding is not None
-        or connection is None
+        connection is None
         or (layout.kind, layout.format) != ("rows", "json")
         or not all(map(_is_plain, fields))
         # Arrow takes no name twice, and finds no row where it looks for no field.
@@ -161,19 +140,17 @@ def plain_records(
             *(StructField(plain_name(n), fields[place].type) for n, place in places.items()),
         ]
     )
-    slices = slices_of(ranges, context.partitions)
-    read = _ReadPlain(
+    reading = PlainReading(
         connection,
         topic,
-        slices,
         tuple(ranges),
         columns,
         tuple(places.values()),
-        "timestamp" in layout.metadata.values(),
         to_arrow_schema(schema),
+        STEP,
+        shows_timestamp="timestamp" in layout.metadata.values(),
     )
-    numbers = context.spark.range(0, len(slices), 1, len(slices))
-    return Plain(numbers.mapInArrow(read, schema), tuple(places))
+    return PlainSource(reading, schema, tuple(places))
 
 
 def _connection(source: SourceTable) -> KafkaConnection | None:
@@ -196,157 +173,3 @@ def _is_plain(column: DeclaredColumn) -> bool:
     if isinstance(column.type, DecimalType):
         return column.path[0].isascii() and column.path[0].isidentifier()
     return column.type in _TYPES
-
-
-def slices_of(ranges: Sequence[StepRange], tasks: int) -> tuple[OffsetRange, ...]:
-    """What tasks read: each partition's ranges, in pieces where these are fewer than tasks."""
-    found: list[OffsetRange] = []
-    whole = partition_ranges(ranges)
-    of_a_task = sum(one.records for one in whole) / tasks
-    for one in whole:
-        pieces = max(1, round(one.records / of_a_task))
-        cuts = [one.start + one.records * piece // pieces for piece in range(pieces + 1)]
-        found.extend(OffsetRange(one.partition, *pair) for pair in pairwise(cuts))
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class _ReadPlain:
-    """Runs in a task: numbers of slices in, their records out. `places` are those of `columns` whose
-    values are handed on. All of it goes to the task by value."""
-
-    connection: KafkaConnection
-    topic: str
-    slices: tuple[OffsetRange, ...]
-    ranges: tuple[StepRange, ...]
-    columns: tuple[PlainColumn, ...]
-    places: tuple[int, ...]
-    shows_timestamp: bool
-    shape: pa.Schema
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self._records(self.slices[number])
-
-    def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
-        rest = 0
-        for messages in _messages(self.connection, self.topic, wanted):
-            values = [message.value() for message in messages]
-            if rest:
-                rest -= 1
-                found = undecided(len(values), self.columns)
-            else:
-                found = read_plain(values, self.columns)
-                plain = found[PLAIN].combine_chunks().true_count
-                rest = _REST if plain < len(values) / 2 else 0
-            yield self._batch(wanted.partition, messages, found, steps)
-
-    def _batch(
-        self,
-        partition: int,
-        messages: Sequence[Any],
-        found: pa.Table,
-        steps: Callable[[_Numbers], _Numbers],
-    ) -> pa.RecordBatch:
-        is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
-        offsets = np.fromiter((message.offset() for message in messages), np.int64, rows)
-        left: Sequence[int] = ()
-        if is_plain.true_count < rows:
-            left = np.flatnonzero(~is_plain.to_numpy(zero_copy_only=False)).tolist()
-        times = range(rows) if self.shows_timestamp else left
-
-        def of(
-            places: Sequence[int], value: Callable[[int], object], kind: pa.DataType
-        ) -> pa.Array:
-            if not places:
-                return pa.nulls(rows, kind)
-            made: list[object] = [None] * rows
-            for place in places:
-                made[place] = value(place)
-            return pa.array(made, kind)
-
-        milliseconds = of(
-            times, lambda place: messages[place].timestamp()[1], pa.timestamp("ms", "UTC")
-        )
-        made = {
-            "_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            "_offset": pa.array(offsets),
-            "_timestamp": milliseconds.cast(self.shape.field("_timestamp").type),
-            "_key": of(left, lambda place: messages[place].key(), pa.binary()),
-            "_value": of(left, lambda place: messages[place].value(), pa.binary()),
-            "_topic": pa.repeat(self.topic, rows),
-            STEP: pa.array(steps(offsets)),
-            PLAIN: is_plain,
-        }
-        columns = [made[name] for name in self.shape.names if name in made]
-        columns.extend(found[str(place)].combine_chunks() for place in self.places)
-        return pa.RecordBatch.from_arrays(columns, schema=self.shape)
-
-
-def _steps(ranges: Sequence[StepRange]) -> Callable[[_Numbers], _Numbers]:
-    """The steps of offsets of a partition, which has these ranges."""
-    starts = np.array([one.start for one in ranges], np.int64)
-    steps = np.array([one.step for one in ranges], np.int64)
-    return lambda offsets: steps[np.searchsorted(starts, offsets, "right") - 1]
-
-
-def _messages(
-    connection: KafkaConnection, topic: str, wanted: OffsetRange
-) -> Iterator[Sequence[Any]]:
-    """The committed messages of the range, in order, some thousand at a time.
-
-    It is done at the first message, or the end of what is stable, at or past its end: the last offsets
-    of a range may be transaction markers, which are never delivered. Raises KafkaException.
-    """
-    consumer = Consumer({**_CONSUMER, **connection.librdkafka()})
-    try:
-        consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
-        silent_seconds, reached, end = 0.0, wanted.start, _UNTOLD
-        while reached < wanted.end:
-            # It waits for as many as are asked for.
-            found = consumer.consume(min(_CHUNK, wanted.end - reached), _POLL_SECONDS)
-            messages = [message for message in found if message.error() is None]
-            if len(messages) < len(found):
-                end = _end(found, end)
-                reached = end if wanted.end <= end < _UNTOLD else reached
-            silent_seconds = 0.0 if messages else silent_seconds + _POLL_SECONDS
-            if messages:
-                reached = max(reached, messages[-1].offset() + 1)
-                if reached > wanted.end:
-                    messages = [one for one in messages if one.offset() < wanted.end]
-            if messages:
-                yield messages
-            elif reached < wanted.end:
-                _check_silence(silent_seconds, topic, wanted, end)
-    finally:
-        consumer.close()
-
-
-def _end(found: Sequence[Any], end: int) -> int:
-    """The end of the partition, if one of the messages tells of it, else `end`. Raises KafkaException
-    for what else is told of the partition; that nobody may join a group has no part in reading."""
-    for message in found:
-        error = message.error()
-        if error is None or message.topic() is None:
-            continue
-        if error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
-        end = message.offset()
-    return end
-
-
-def _check_silence(seconds: float, topic: str, wanted: OffsetRange, end: int) -> None:
-    """A new leader may know of an earlier end for a while. Raises SourceChanged, KafkaException."""
-    if end < wanted.end and seconds > _END_SECONDS:
-        raise SourceChanged(
-            f"topic {topic}, partition {wanted.partition} ends early",
-            expected=f"records up to offset {wanted.end}",
-            found=f"its end at offset {end}",
-            next_step="lockstep doctor shows what the topic holds",
-        )
-    if seconds > _SILENT_SECONDS:
-        raise KafkaException(
-            KafkaError(KafkaError._TIMED_OUT, f"nothing came for {_SILENT_SECONDS:.0f} s")
-        )

@@ -7,73 +7,21 @@ range holds does not pass. The division is the only thing that decides; timestam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lockstep.control.model import Interval, OffsetRange, TopicSlice
 from lockstep.sql.circuit import SMALL_RECORDS
+from lockstep_engine.sources.offsets import StepRange
 from lockstep_engine.told import types_of_columns
 
-__all__ = [
-    "StepRange",
-    "block_bits",
-    "blocked_rows",
-    "partition_ranges",
-    "step_ranges",
-    "step_text",
-    "with_step",
-]
+__all__ = ["block_bits", "blocked_rows", "step_text", "with_step"]
 
 FEW_RANGES = 64
 """Up to so many ranges the step of many records is an expression, beyond it a broadcast join."""
 
 MINIMUM_BLOCK_BITS = 12
 MAXIMUM_BLOCKS = 16_384
-
-
-@dataclass(frozen=True, order=True)
-class StepRange:
-    """Offsets start <= o < end of a partition belong to `step` of the interval; never empty."""
-
-    partition: int
-    start: int
-    end: int
-    step: int
-
-
-def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
-    """The ranges of a source that hold offsets, by partition and offset.
-
-    Raises ValueError where ranges of a partition do not continue each other: reading from the first
-    start to the last end would then read records that no step has.
-    """
-    ranges = sorted(
-        StepRange(range_.partition, range_.start, range_.end, division.step - interval.first_step)
-        for division in interval.divisions
-        for slice_ in division.slices
-        if slice_.source == source and isinstance(slice_, TopicSlice)
-        for range_ in slice_.ranges
-        if range_.records
-    )
-    for before, after in pairwise(ranges):
-        if before.partition == after.partition and before.end != after.start:
-            raise ValueError(
-                f"source {source}, partition {after.partition}: step {after.step} starts at offset "
-                f"{after.start}, and step {before.step} ends at {before.end}"
-            )
-    return tuple(ranges)
-
-
-def partition_ranges(ranges: Sequence[StepRange]) -> tuple[OffsetRange, ...]:
-    """Of each partition all of its ranges as one, which continue each other."""
-    found: dict[int, OffsetRange] = {}
-    for range_ in sorted(ranges):
-        start = found.get(range_.partition, range_).start
-        found[range_.partition] = OffsetRange(range_.partition, start, range_.end)
-    return tuple(found.values())
 
 
 def with_step(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from lockstep.sql.plans.digits import WHOLE, Digits, bounded, exact_result
-from lockstep.sql.plans.formulas import Arithmetic, Column, Constant, Formula, formula
+from lockstep.sql.plans.formula_nodes import Arithmetic, Column, Constant, Formula
+from lockstep.sql.plans.formulas import formula
 from lockstep.sql.plans.nodes import (
     Aggregate,
     Expression,

@@ -1,7 +1,8 @@
 """Expressions as trees, where they are simple: what a process without Spark can evaluate as Spark does.
 
-Columns, constants, `+ - *`, comparisons, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, CASE, year and the
-beginning of a text. Which types these are of, and so what they mean, only rows can tell.
+Columns and fields of them, constants, `+ - *`, remainders, times so much later, comparisons, BETWEEN,
+IN, LIKE, IS NULL, AND, OR, NOT, CASE, and some functions. Which types these are of, and so what they
+mean, only rows can tell.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import calendar
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -22,138 +22,30 @@ from sqlglot.tokens import Token, TokenType
 
 from lockstep.errors import ProjectError
 from lockstep.sql.plans.expressions import parsed
+from lockstep.sql.plans.formula_nodes import (
+    Arithmetic,
+    Call,
+    Case,
+    Column,
+    Comparison,
+    Constant,
+    Field,
+    Formula,
+    In,
+    IsNull,
+    Like,
+    Logic,
+    Negation,
+    Prefix,
+    Remainder,
+    Shift,
+    Year,
+)
 from lockstep.sql.plans.terms import Expression
 from lockstep.sql.reading.comparisons import SIGNS, is_chained
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
-__all__ = [
-    "Arithmetic",
-    "Case",
-    "Column",
-    "Comparison",
-    "Constant",
-    "Formula",
-    "In",
-    "IsNull",
-    "Like",
-    "Logic",
-    "Negation",
-    "Prefix",
-    "Year",
-    "formula",
-]
-
-
-@dataclass(frozen=True)
-class Column:
-    """The value of a column."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A whole number is an INT, with a point it is a DECIMAL of as many digits as are written. Beside a
-    decimal a whole number has as many as are written, too, but where a cast says that it is an INT."""
-
-    value: bool | int | Decimal | str | datetime.date
-    is_cast: bool = False
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """`sign` is one of `+ - * /`."""
-
-    sign: str
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """`sign` is one of `= <> < <= > >=`."""
-
-    sign: str
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class In:
-    """Whether it is one of those values: true, false, or null."""
-
-    of: Formula
-    listed: tuple[Formula, ...]
-
-
-@dataclass(frozen=True)
-class IsNull:
-    """Whether there is no value; never null itself."""
-
-    of: Formula
-
-
-@dataclass(frozen=True)
-class Like:
-    """Whether a text is as the pattern says: `%` stands for any text, and `_` for one character."""
-
-    text: Formula
-    pattern: str
-
-
-@dataclass(frozen=True)
-class Logic:
-    """`sign` is AND or OR, of three values."""
-
-    sign: str
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Negation:
-    """NOT, of three values."""
-
-    of: Formula
-
-
-@dataclass(frozen=True)
-class Case:
-    """The value behind the first condition that is true; else `default`, or null without one."""
-
-    branches: tuple[tuple[Formula, Formula], ...]
-    default: Formula | None
-
-
-@dataclass(frozen=True)
-class Year:
-    """The year of a date."""
-
-    of: Formula
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The first so many characters of a text."""
-
-    of: Formula
-    length: int
-
-
-Formula = (
-    Column
-    | Constant
-    | Arithmetic
-    | Comparison
-    | In
-    | IsNull
-    | Like
-    | Logic
-    | Negation
-    | Case
-    | Year
-    | Prefix
-)
+__all__ = ["FORMATS", "PARTS", "formula"]
 
 
 class _Other(Exception):
@@ -172,12 +64,15 @@ def formula(expression: Expression) -> Formula | None:
         return None
 
 
+_UNITS = "microsecond|millisecond|second|minute|hour|day|month|year"
+
+
 def _has_plain_words(text: str) -> bool:
     """Whether intervals and tests for null are written in the one way that is understood here."""
     return all(
         len(re.findall(word, text, _WORDS)) == len(re.findall(whole, text, _WORDS))
         for word, whole in (
-            (r"\binterval\b", r"\binterval\s+('[0-9]{1,4}'|[0-9]{1,4})\s+(day|month|year)s?\b"),
+            (r"\binterval\b", rf"\binterval\s+('[0-9]{{1,4}}'|[0-9]{{1,4}})\s+({_UNITS})s?\b"),
             (r"\bis\b", r"\bis\s+(not\s+)?null\b"),
         )
     )
@@ -213,10 +108,10 @@ def _parts(node: Any, *names: str) -> list[Any]:
 
 
 def _column(node: Any) -> Formula:
-    [name] = _parts(node, "this")
-    if not isinstance(name, exp.Identifier) or not name.args.get("quoted"):
+    name, column = _parts(node, "this", "table")
+    if not isinstance(name, exp.Identifier) or not (column or name).args.get("quoted"):
         raise _Other
-    return Column(name.name)
+    return Field(column.name, name.name) if column else Column(name.name)
 
 
 def _literal(node: Any) -> Constant:
@@ -268,13 +163,35 @@ def _arithmetic(node: Any) -> Formula:
     left, right = _parts(node, "this", "expression")
     sign = _SIGNS[type(node)]
     if isinstance(without_parentheses(right), exp.Interval) and sign != "*":
-        return _moved(_made(left), sign, without_parentheses(right))
+        moved, interval = _made(left), without_parentheses(right)
+        if isinstance(moved, Constant):
+            return _moved(moved, sign, interval)
+        return _shifted(moved, sign, interval)
     return Arithmetic(sign, _made(left), _made(right))
 
 
 def _division(node: Any) -> Formula:
     """The parser also says how other systems divide."""
     return Arithmetic("/", _made(node.this), _made(node.expression))
+
+
+def _remainder(node: Any) -> Formula:
+    left, right = _parts(node, "this", "expression")
+    by = _literal(right).value if isinstance(right, exp.Literal) else None
+    if type(by) is not int or not by:
+        raise _Other
+    return Remainder(_made(left), by)
+
+
+def _shifted(moved: Formula, sign: str, interval: Any) -> Formula:
+    """A time, so many seconds or days later, or earlier: days have 24 hours, as the time zone is UTC."""
+    number, unit = _parts(interval, "this", "unit")
+    size = _MICROSECONDS.get(str(unit).upper().rstrip("S"))
+    if size is None or not isinstance(number, exp.Literal):
+        raise _Other
+    if not re.fullmatch(r"[0-9]{1,9}", number.name):
+        raise _Other
+    return Shift(moved, int(number.name) * size * (1 if sign == "+" else -1))
 
 
 def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
@@ -370,9 +287,32 @@ def _case(node: Any) -> Formula:
 
 
 def _call(node: Any) -> Formula:
-    if function_name(node) != "year" or len(node.expressions) != 1:
+    name, [of, *given] = function_name(node), node.expressions or [None]
+    if of is None or not all(isinstance(one, exp.Literal) for one in given):
         raise _Other
-    return Year(_made(node.expressions[0]))
+    values = tuple(_literal(one).value for one in given)
+    if name == "year" and not given:
+        return Year(_made(of))
+    kinds = _CALLS.get(name)
+    if kinds is None or tuple(map(type, values)) != kinds:
+        raise _Other
+    if name == "date_format" and not _is_plain_format(str(values[0])):
+        raise _Other
+    if name in ("replace", "split_part") and not values[0]:
+        raise _Other
+    if name == "split_part" and not values[1]:
+        raise _Other
+    return Call(name, _made(of), values)  # type: ignore[arg-type]
+
+
+def _is_plain_format(text: str) -> bool:
+    """Whether each letter is of a part that has so many digits, whatever the time."""
+    letters = PARTS.finditer(text)
+    return (
+        text.isascii()
+        and not set(text) & set("'[]{}#")
+        and all(one.group() in FORMATS for one in letters)
+    )
 
 
 def _prefix(node: Any) -> Formula:
@@ -382,6 +322,43 @@ def _prefix(node: Any) -> Formula:
         raise _Other
     return Prefix(_made(text), size)
 
+
+_CALLS: Mapping[str, tuple[type, ...]] = MappingProxyType(
+    {
+        "date_format": (str,),
+        "hour": (),
+        "length": (),
+        "replace": (str, str),
+        "split_part": (str, int),
+    }
+)
+"""The functions of one value, and of what kinds what is written besides is."""
+
+FORMATS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        "yyyy": ("%Y", 86_400_000_000),
+        "MM": ("%m", 86_400_000_000),
+        "dd": ("%d", 86_400_000_000),
+        "HH": ("%H", 3_600_000_000),
+        "mm": ("%M", 60_000_000),
+        "ss": ("%S", 1_000_000),
+    }
+)
+"""Parts of times as Spark names them, as C does, and for how many microseconds they are the same."""
+
+PARTS = re.compile(r"([A-Za-z])\1*")
+"""Of a format: letters that are the same."""
+
+_MICROSECONDS: Mapping[str, int] = MappingProxyType(
+    {
+        "MICROSECOND": 1,
+        "MILLISECOND": 1_000,
+        "SECOND": 1_000_000,
+        "MINUTE": 60_000_000,
+        "HOUR": 3_600_000_000,
+        "DAY": 86_400_000_000,
+    }
+)
 
 _WORDS = re.IGNORECASE | re.ASCII
 
@@ -424,6 +401,7 @@ _KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
         exp.Cast: _date,
         exp.TryCast: _cast,  # as the parser has Spark's CAST
         **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _arithmetic),
+        exp.Mod: _remainder,
         exp.Neg: _negative,
         **dict.fromkeys((exp.EQ, exp.NEQ, *SIGNS), _comparison),
         exp.Between: _between,

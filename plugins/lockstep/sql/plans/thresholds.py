@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lockstep.sql.plans.formulas import Column, Comparison, formula
+from lockstep.sql.plans.formula_nodes import Column, Comparison
+from lockstep.sql.plans.formulas import formula
 from lockstep.sql.plans.nodes import MultiwayJoin
 
 __all__ = ["Threshold", "threshold"]

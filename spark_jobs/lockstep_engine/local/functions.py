@@ -1,0 +1,121 @@
+"""Functions over columns that this process has, with the values and types that Spark gives them.
+
+The session's time zone is UTC, so every day of a timestamp has 24 hours, whether it has a zone or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DataType, IntegerType, StringType, TimestampNTZType, TimestampType
+
+from lockstep.sql.plans.formulas import FORMATS, PARTS
+from lockstep_engine.local.values import Unlike
+from lockstep_engine.told import is_well_formed
+
+__all__ = ["FUNCTIONS", "microseconds", "remainder", "shifted"]
+
+_EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds of the years 1 to 9999, which have four digits."""
+
+_HOUR = 3_600_000_000
+
+
+def remainder(whole: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
+    """What division leaves, with the sign of what is divided."""
+    divisor = pa.scalar(by, whole.type)
+    return pc.subtract(whole, pc.multiply(pc.divide(whole, divisor), divisor))
+
+
+def shifted(time: pa.ChunkedArray, kind: DataType, by: int) -> pa.ChunkedArray:
+    """Timestamps so many microseconds later. Raises Unlike for anything else, and ArrowInvalid where
+    there is none so late."""
+    return pc.add_checked(microseconds(time, kind), by).cast(time.type)
+
+
+def microseconds(time: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
+    """Since the epoch. Raises Unlike for anything but timestamps."""
+    if kind not in (TimestampType(), TimestampNTZType()):
+        raise Unlike
+    return time.cast(pa.int64())
+
+
+def _hour(time: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:
+    since = microseconds(time, kind)
+    hours = pa.chunked_array([_floored(since, _HOUR) // _HOUR % 24]).cast(pa.int32())
+    return _with_nulls_of(hours, since), IntegerType()
+
+
+def _date_format(
+    time: pa.ChunkedArray, kind: DataType, form: str
+) -> tuple[pa.ChunkedArray, DataType]:
+    """Each different text is made once."""
+    since = microseconds(time, kind)
+    ends = pc.min_max(since)
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and (least < _EARLIEST or greatest > _LATEST):
+        raise Unlike
+    unit = min((FORMATS[one.group()][1] for one in PARTS.finditer(form)), default=_HOUR)
+    times = pa.array(_floored(since, unit)).dictionary_encode()
+    form = PARTS.sub(lambda one: FORMATS[one.group()][0], form.replace("%", "%%"))
+    # With nothing after the second, which C would show.
+    texts = pc.strftime(times.dictionary.cast(pa.timestamp("us")).cast(pa.timestamp("s")), form)
+    return _with_nulls_of(pa.chunked_array([texts.take(times.indices)]), since), StringType()
+
+
+def _floored(since: pa.ChunkedArray, unit: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The greatest multiple of the unit that is not more, of each; of a null any."""
+    whole: np.ndarray[Any, np.dtype[np.int64]] = pc.fill_null(since, 0).to_numpy()
+    floored: np.ndarray[Any, np.dtype[np.int64]] = whole - np.mod(whole, unit)
+    return floored
+
+
+def _with_nulls_of(found: pa.ChunkedArray, of: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(of.is_valid(), found, pa.scalar(None, found.type)) if of.null_count else found
+
+
+def _length(text: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:
+    return pc.utf8_length(_text(text, kind)), IntegerType()
+
+
+def _replace(
+    text: pa.ChunkedArray, kind: DataType, old: str, new: str
+) -> tuple[pa.ChunkedArray, DataType]:
+    return pc.replace_substring(_text(text, kind), old, new), StringType()
+
+
+def _split_part(
+    text: pa.ChunkedArray, kind: DataType, between: str, place: int
+) -> tuple[pa.ChunkedArray, DataType]:
+    """The part at the place, from 1 on; none is an empty text."""
+    made = []
+    for chunk in pc.split_pattern(_text(text, kind), between).chunks:
+        begins = chunk.offsets.to_numpy()
+        at = begins[:-1] + place - 1
+        parts = chunk.values.take(pa.array(at, mask=at >= begins[1:]))
+        parts = pc.fill_null(parts, "")
+        made.append(pc.if_else(chunk.is_valid(), parts, pa.scalar(None, pa.string())))
+    return pa.chunked_array(made, pa.string()), StringType()
+
+
+def _text(text: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
+    if kind != StringType() or not is_well_formed(text):
+        raise Unlike
+    return text
+
+
+FUNCTIONS: Mapping[str, Callable[..., tuple[pa.ChunkedArray, DataType]]] = MappingProxyType(
+    {
+        "date_format": _date_format,
+        "hour": _hour,
+        "length": _length,
+        "replace": _replace,
+        "split_part": _split_part,
+    }
+)
+"""By the names that formulas have: of a column and its type, and what is written besides."""

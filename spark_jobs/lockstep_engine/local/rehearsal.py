@@ -1,0 +1,103 @@
+"""Whether this process can work a circuit out, by the types that sources declare: each operator is tried
+on a row of nulls.
+
+What is left are values: a sum that overflows, a text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from lockstep.sql.circuit import Circuit, Operator
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll
+from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.local.aggregate import aggregated, is_aggregated
+from lockstep_engine.local.join import joined
+from lockstep_engine.local.linear import Sifted, is_linear, made_here
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.union import united
+from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.window import first_rows, is_bounded
+
+__all__ = ["can_be_worked_out"]
+
+
+class _NoSpark:
+    """Whoever asks it for anything is left to Spark."""
+
+    def __getattr__(self, name: str) -> object:
+        raise Unlike
+
+
+def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> bool:
+    """`declared` are the columns of the sources, by their lower-case names."""
+    schemas: dict[int, StructType] = {}
+    try:
+        for operator in circuit.operators:
+            if isinstance(operator.node, Scan):
+                of = declared[operator.node.source]
+                schemas[operator.ref] = StructType([of[name] for name in operator.node.columns])
+            else:
+                inputs = [schemas[ref] for ref in operator.inputs]
+                schemas[operator.ref] = _tried(operator, inputs)
+    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return not any(
+        _is_nested(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]
+    )
+
+
+def _tried(operator: Operator, inputs: Sequence[StructType]) -> StructType:
+    """The columns that an operator gives. Raises Unlike where Spark has to."""
+    rows, node = [_row_of_nulls(one) for one in inputs], operator.node
+    if is_linear(operator):
+        found, above = made_here(Sifted(rows[0]), [operator])
+        if above:
+            raise Unlike
+        return _judged(found)
+    if any(_is_nested(field.dataType) for one in inputs for field in one):
+        raise Unlike
+    changes = dict(enumerate(rows))
+    if isinstance(node, MultiwayJoin):
+        return _judged(joined(node, changes, {}))
+    if isinstance(node, UnionAll):
+        return united(node, changes, lambda _: {}).schema
+    if is_bounded(operator):
+        return _judged(first_rows(operator, rows[0]).delta)
+    # Without a key there is a row of nothing, whatever comes, which is Spark's to make.
+    if isinstance(node, Aggregate) and node.keys and is_aggregated(operator):
+        return _judged(aggregated(_NoSpark(), operator, rows[0], {}).delta)  # type: ignore[arg-type]
+    raise Unlike
+
+
+def _judged(found: Sifted | None) -> StructType:
+    rows, left = (None, ()) if found is None else found.without_those_left_out()
+    if rows is None or left:
+        raise Unlike
+    return rows.schema
+
+
+def _row_of_nulls(schema: StructType) -> Rows:
+    """But for `_weight` and `_step`."""
+    fields = [
+        StructField(one.name, one.dataType) for one in schema if one.name not in (WEIGHT, STEP)
+    ]
+    table = pa.table([_null(one.dataType) for one in fields], [one.name for one in fields])
+    rows = Rows.of(table, StructType(fields))
+    return rows.with_number(WEIGHT, 1).with_number(STEP, 0)
+
+
+def _null(kind: DataType) -> pa.Array:
+    """A struct of nulls is none: what has been made of a row is there."""
+    if isinstance(kind, StructType):
+        names = [one.name for one in kind]
+        return pa.StructArray.from_arrays([_null(one.dataType) for one in kind], names)
+    return pa.nulls(1, to_arrow_type(kind))
+
+
+def _is_nested(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType | MapType | StructType)

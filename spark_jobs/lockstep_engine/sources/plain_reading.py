@@ -1,0 +1,207 @@
+"""JSON records of the plain kind, read of a topic and parsed, wherever that is: in Spark's tasks, in
+processes beside the driver, in the driver.
+
+Kafka's client in C (https://docs.confluent.io/platform/current/clients/confluent-kafka-python) and Arrow
+together take half of the time of Spark's Kafka source and `from_json`. Nothing of Spark is imported
+here: a process that only reads has begun in half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import OffsetRange
+from lockstep.errors import SourceChanged
+from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain, undecided
+from lockstep_engine.sources.offsets import StepRange
+
+__all__ = ["PlainReading", "PlainTask"]
+
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_CHUNK = 2000
+"""So many records are parsed at a time: their bytes are in the processor's cache then."""
+
+_REST = 15
+"""Where less than half of a chunk is plain, so many chunks go by untried."""
+
+_POLL_SECONDS = 0.1
+_END_SECONDS = 10.0
+_UNTOLD = 1 << 63
+"""Where a partition ends as long as nobody has told: beyond all offsets."""
+
+_CONSUMER: Mapping[str, object] = {
+    "group.id": "lockstep-plain",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+    "fetch.wait.max.ms": 5,
+    "max.partition.fetch.bytes": 4 << 20,
+    "fetch.max.bytes": 16 << 20,
+    # Enough to go on with while a chunk is parsed. By default a full queue rests for a second.
+    "queued.min.messages": 10_000,
+    "queued.max.messages.kbytes": 32 << 10,
+    "fetch.queue.backoff.ms": 2,
+}
+
+
+@dataclass(frozen=True)
+class PlainReading:
+    """How records of a topic are read. `places` are those of `columns` whose values are handed on,
+    `ranges` say which offsets are of which step, `step` is the column for it. A broker may be
+    silent for `silent_seconds`; `log_level` is that of Kafka's client. It is sent by value."""
+
+    connection: KafkaConnection
+    topic: str
+    ranges: tuple[StepRange, ...]
+    columns: tuple[PlainColumn, ...]
+    places: tuple[int, ...]
+    shape: pa.Schema
+    step: str
+    shows_timestamp: bool = False
+    silent_seconds: float = 60.0
+    log_level: int = 3
+
+    def records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Those of a slice, in order. Raises KafkaException, SourceChanged."""
+        steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
+        rest = 0
+        settings = {**_CONSUMER, **self.connection.librdkafka(), "log_level": self.log_level}
+        for messages in _messages(settings, self.topic, wanted, self.silent_seconds):
+            values = [message.value() for message in messages]
+            if rest:
+                rest -= 1
+                found = undecided(len(values), self.columns)
+            else:
+                found = read_plain(values, self.columns)
+                plain = found[PLAIN].combine_chunks().true_count
+                rest = _REST if plain < len(values) / 2 else 0
+            yield self._batch(wanted.partition, messages, found, steps)
+
+    def _batch(
+        self,
+        partition: int,
+        messages: Sequence[Any],
+        found: pa.Table,
+        steps: Callable[[_Numbers], _Numbers],
+    ) -> pa.RecordBatch:
+        is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
+        offsets = np.fromiter((message.offset() for message in messages), np.int64, rows)
+        left: Sequence[int] = ()
+        if is_plain.true_count < rows:
+            left = np.flatnonzero(~is_plain.to_numpy(zero_copy_only=False)).tolist()
+        times = range(rows) if self.shows_timestamp else left
+
+        def of(
+            places: Sequence[int], value: Callable[[int], object], kind: pa.DataType
+        ) -> pa.Array:
+            if not places:
+                return pa.nulls(rows, kind)
+            made: list[object] = [None] * rows
+            for place in places:
+                made[place] = value(place)
+            return pa.array(made, kind)
+
+        milliseconds = of(
+            times, lambda place: messages[place].timestamp()[1], pa.timestamp("ms", "UTC")
+        )
+        made = {
+            "_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            "_offset": pa.array(offsets),
+            "_timestamp": milliseconds.cast(self.shape.field("_timestamp").type),
+            "_key": of(left, lambda place: messages[place].key(), pa.binary()),
+            "_value": of(left, lambda place: messages[place].value(), pa.binary()),
+            "_topic": pa.repeat(self.topic, rows),
+            self.step: pa.array(steps(offsets)),
+            PLAIN: is_plain,
+        }
+        columns = [made[name] for name in self.shape.names if name in made]
+        columns.extend(found[str(place)].combine_chunks() for place in self.places)
+        return pa.RecordBatch.from_arrays(columns, schema=self.shape)
+
+
+@dataclass(frozen=True)
+class PlainTask:
+    """Runs in a task: numbers of slices in, their records out."""
+
+    reading: PlainReading
+    slices: tuple[OffsetRange, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.reading.records(self.slices[number])
+
+
+def _steps(ranges: Sequence[StepRange]) -> Callable[[_Numbers], _Numbers]:
+    """The steps of offsets of a partition, which has these ranges."""
+    starts = np.array([one.start for one in ranges], np.int64)
+    steps = np.array([one.step for one in ranges], np.int64)
+    return lambda offsets: steps[np.searchsorted(starts, offsets, "right") - 1]
+
+
+def _messages(
+    settings: Mapping[str, object], topic: str, wanted: OffsetRange, most_silent: float
+) -> Iterator[Sequence[Any]]:
+    """The committed messages of the range, in order, some thousand at a time.
+
+    It is done at the first message, or the end of what is stable, at or past its end: the last offsets
+    of a range may be transaction markers, which are never delivered. Raises KafkaException.
+    """
+    consumer = Consumer(dict(settings))
+    try:
+        consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
+        silent_seconds, reached, end = 0.0, wanted.start, _UNTOLD
+        while reached < wanted.end:
+            # It waits for as many as are asked for.
+            found = consumer.consume(min(_CHUNK, wanted.end - reached), _POLL_SECONDS)
+            messages = [message for message in found if message.error() is None]
+            if len(messages) < len(found):
+                end = _end(found, end)
+                reached = end if wanted.end <= end < _UNTOLD else reached
+            silent_seconds = 0.0 if messages else silent_seconds + _POLL_SECONDS
+            if messages:
+                reached = max(reached, messages[-1].offset() + 1)
+                if reached > wanted.end:
+                    messages = [one for one in messages if one.offset() < wanted.end]
+            if messages:
+                yield messages
+            elif reached < wanted.end:
+                _check_silence(silent_seconds, most_silent, topic, wanted, end)
+    finally:
+        consumer.close()
+
+
+def _end(found: Sequence[Any], end: int) -> int:
+    """The end of the partition, if one of the messages tells of it, else `end`. Raises KafkaException
+    for what else is told of the partition; that nobody may join a group has no part in reading."""
+    for message in found:
+        error = message.error()
+        if error is None or message.topic() is None:
+            continue
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        end = message.offset()
+    return end
+
+
+def _check_silence(seconds: float, most: float, topic: str, wanted: OffsetRange, end: int) -> None:
+    """A new leader may know of an earlier end for a while. Raises SourceChanged, KafkaException."""
+    if end < wanted.end and seconds > _END_SECONDS:
+        raise SourceChanged(
+            f"topic {topic}, partition {wanted.partition} ends early",
+            expected=f"records up to offset {wanted.end}",
+            found=f"its end at offset {end}",
+            next_step="lockstep doctor shows what the topic holds",
+        )
+    if seconds > most:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"nothing came for {most:.0f} s"))

@@ -1,0 +1,69 @@
+"""`python -m lockstep_engine.sources.reader`: slices of topics on stdin, their records on stdout.
+
+::
+
+    in    pickles of (PlainReading, OffsetRange)
+    out   for each, messages of a kind, a length and as many bytes: batches of Arrow, and at last
+          `done`, or `failed` with a sentence
+
+It ends where stdin does. What anything prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+__all__ = ["BATCH", "DONE", "FAILED", "HEAD", "large"]
+
+HEAD = struct.Struct("<cQ")
+BATCH, DONE, FAILED = b"b", b"d", b"f"
+
+_ROWS = 1 << 16
+"""Of a batch, about: whoever goes on from them does so for each."""
+
+
+def main() -> int:
+    """Serve who started this process, until that ends it."""
+    # Of a terminal that interrupts the driver: which ends this process by ending.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked, answers, sys.stdout = sys.stdin.buffer, sys.stdout.buffer, sys.stderr
+
+    def answer(kind: bytes, content: pa.Buffer | bytes = b"") -> None:
+        answers.write(HEAD.pack(kind, len(content)))
+        answers.write(content)
+
+    while True:
+        try:
+            reading, wanted = pickle.load(asked)
+        except EOFError:
+            return 0
+        try:
+            for batch in large(reading.records(wanted)):
+                answer(BATCH, batch.serialize())
+        except Exception as error:
+            answer(FAILED, f"{type(error).__name__}: {error}".encode())
+        else:
+            answer(DONE)
+        answers.flush()
+
+
+def large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, in batches that are large but for the last."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _ROWS:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

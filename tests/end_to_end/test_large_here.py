@@ -1,0 +1,205 @@
+"""Intervals with more records than a small one has: worked out by the driver, or by Spark, with the same
+views; and what is left to Spark only when it is seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+
+from lockstep.adapters.kafka import create_topics
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep_engine import attempt, evaluation
+from lockstep_engine.context import Context
+from lockstep_engine.local import linear
+from lockstep_engine.sources import reading_here
+
+sys.path.insert(0, str(Path(__file__).parent))
+from followed_shop import settings_of
+from one_pipeline import OnePipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SQL = """\
+CREATE TABLE bids (item INT, bidder STRING, price BIGINT, at TIMESTAMP) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}');
+CREATE TABLE items (id INT, kind STRING, closes TIMESTAMP) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}_items');
+"""
+ALL = """\
+CREATE MATERIALIZED VIEW dear AS SELECT count(*) AS n, max(price) AS most FROM bids WHERE price > 1000;
+"""
+VIEWS = """\
+CREATE MATERIALIZED VIEW shown AS
+SELECT item, price * 2 AS twice, date_format(at, 'yyyy-MM-dd HH') AS hour FROM bids WHERE price % 3 = 0;
+CREATE MATERIALIZED VIEW best AS
+SELECT kind, count(*) AS n, avg(most) AS mean, min(least) AS least
+FROM (SELECT i.id, i.kind, max(b.price) AS most, min(b.price) AS least
+      FROM bids b JOIN items i ON b.item = i.id
+      WHERE b.at BETWEEN i.closes - INTERVAL 1 DAY AND i.closes
+      GROUP BY i.id, i.kind)
+GROUP BY kind;
+CREATE MATERIALIZED VIEW first AS
+SELECT item, bidder, price, place
+FROM (SELECT *, row_number() OVER (PARTITION BY item ORDER BY price DESC, bidder) AS place FROM bids)
+WHERE place <= 2;
+CREATE MATERIALIZED VIEW bidders AS
+SELECT bidder, count(DISTINCT item) AS items, sum(price) AS paid FROM bids GROUP BY bidder;
+"""
+
+
+class Bids(OnePipeline):
+    """Two topics, and records of them that are drawn."""
+
+    def send(self, seed: int, bids: int, items: range) -> None:
+        random = np.random.default_rng(seed)
+        producer = Producer({"bootstrap.servers": self.settings.kafka})
+        for item in items:
+            row = {
+                "id": item,
+                "kind": f"k{item % 3}",
+                "closes": f"2026-01-0{1 + item % 5}T12:00:00",
+            }
+            producer.produce(f"{self.name}_items", json.dumps(row).encode())
+        drawn = random.integers(0, [20, 7, 50, 24 * 7], (bids, 4)).tolist()
+        for number, (item, bidder, price, hour) in enumerate(drawn):
+            at = f"2026-01-0{1 + hour // 24}T{hour % 24:02}:30:00"
+            row = {"item": item, "bidder": f"é{bidder}", "price": price, "at": at}
+            # Some that nobody can read, and one that only Spark does.
+            text = (
+                json.dumps(row) if number % 50 else ["{", f" {json.dumps(row)}"][number // 50 % 2]
+            )
+            producer.produce(self.name, text.encode())
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def bids(
+    spark: Any,
+    spark_server: Any,
+    broker: Any,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Bids:
+    """Every interval is a large one."""
+    monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
+    monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
+    settings = settings_of(spark_server, tmp_path / "home", broker)
+    create_topics(KafkaConnection(broker.bootstrap), {database: 3, f"{database}_items": 1})
+    return Bids(spark, settings, database, tmp_path / "project")
+
+
+@pytest.fixture
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What kinds of operators Spark evaluates."""
+    found: list[str] = []
+    evaluate = evaluation.evaluate
+
+    def noted(operator: Any, *others: Any) -> Any:
+        found.append(type(operator.node).__name__)
+        return evaluate(operator, *others)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    return found
+
+
+@pytest.mark.parametrize("who", ["here", "here, read by others", "Spark"])
+def test_views_are_right_whoever_works_on_them(
+    bids: Bids, by_spark: list[str], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if who == "here, read by others":
+        monkeypatch.setattr(reading_here, "MANY_RECORDS", 0)
+    if who == "Spark":
+        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    bids.deploy_sql(SQL.format(name=bids.name) + VIEWS, rows_per_step=150)
+    for seed, items in enumerate((range(12), range(12, 20), range(0))):
+        bids.send(seed, 400, items)
+        bids.advance()
+        assert bids.is_right()
+    assert bool(by_spark) is (who == "Spark")
+    errors = bids.spark.table(f"lake.{bids.name}.bids_errors").count()
+    assert errors == sum(1 for number in range(0, 400, 50) if number // 50 % 2 == 0) * 3
+
+
+NOTHING = """\
+CREATE MATERIALIZED VIEW never AS SELECT item, price FROM bids WHERE price > 1000;
+CREATE MATERIALIZED VIEW dear AS
+SELECT item, max(price) AS most FROM bids WHERE price > 1000 GROUP BY item;
+CREATE MATERIALIZED VIEW kinds AS SELECT kind, most FROM dear JOIN items ON item = id;
+CREATE MATERIALIZED VIEW met AS SELECT b.item, i.kind FROM bids b JOIN items i ON b.item = i.id;
+CREATE MATERIALIZED VIEW last AS SELECT kind, id FROM (
+  SELECT *, row_number() OVER (PARTITION BY kind ORDER BY id DESC) AS place FROM items) WHERE place = 1;
+CREATE MATERIALIZED VIEW seen AS SELECT bidder, count(*) AS n FROM bids GROUP BY bidder;
+"""
+
+
+@pytest.mark.parametrize("is_large", [True, False], ids=["many", "few"])
+@pytest.mark.parametrize("first", [range(0), range(30, 40)], ids=["no items", "none that is met"])
+def test_views_of_nothing_are_there_from_the_first_interval_on(
+    bids: Bids, first: range, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_large:
+        monkeypatch.setattr(attempt, "Context", Context)
+        monkeypatch.setattr(attempt, "FEW_RECORDS", 100_000)
+    bids.deploy_sql(SQL.format(name=bids.name) + NOTHING, rows_per_step=50)
+    bids.send(1, 100, first)
+    bids.advance()
+    assert {
+        name: len(bids.view(name)) for name in ("never", "dear", "kinds", "met")
+    } == dict.fromkeys(("never", "dear", "kinds", "met"), 0)
+    assert bids.is_right()
+    bids.send(2, 100, range(20))
+    bids.advance()
+    assert len(bids.view("met")) > 0
+    assert bids.is_right()
+
+
+DOUBLES = """\
+CREATE TABLE tries (item INT, share DOUBLE, price BIGINT) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}');
+CREATE MATERIALIZED VIEW halves AS SELECT item, price FROM tries WHERE share > 0.5;
+CREATE MATERIALIZED VIEW most AS SELECT item % 5 AS of, max(price) AS price FROM tries GROUP BY item % 5;
+"""
+
+
+def test_what_turns_out_to_be_of_another_kind_is_left_to_spark(
+    bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bids.deploy_sql(DOUBLES.format(name=bids.name), rows_per_step=50)
+    asked: list[bool] = []
+
+    def tried(*_: object) -> bool:
+        asked.append(True)
+        return True
+
+    # As if only values told.
+    monkeypatch.setattr(attempt, "can_be_worked_out", tried)
+    # Up to so many rows are sent to Spark to be evaluated, and come back.
+    monkeypatch.setattr(linear, "MOST_ROWS", 10)
+    for start in (0, 100):
+        producer = Producer({"bootstrap.servers": bids.settings.kafka})
+        for number in range(start, start + 100):
+            row = {"item": number, "share": number % 7 / 7, "price": number * 3 % 101}
+            producer.produce(bids.name, json.dumps(row).encode())
+        assert producer.flush(30) == 0
+        bids.advance()
+        assert bids.is_right()
+        assert {"Filter", "Aggregate"} <= set(by_spark)
+    told = [line for line in bids.said if "cannot be worked out here" in line]
+    assert len(told) == len(asked) == 1
+
+
+def test_a_group_of_all_rows_is_there_before_any_row(bids: Bids, by_spark: list[str]) -> None:
+    bids.deploy_sql(SQL.format(name=bids.name) + ALL)
+    bids.send(1, 10, range(1))
+    bids.advance()
+    assert bids.view("dear") == {(0, None): 1}
+    assert "Aggregate" in by_spark
+    assert bids.is_right()

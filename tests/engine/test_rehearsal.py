@@ -1,0 +1,101 @@
+"""Which circuits this process can work out by itself, by the types of their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from lockstep.sql.circuit import ProjectFiles
+from lockstep.sql.incremental import build_circuit
+from lockstep.sql.project import parse_project
+from lockstep_engine.local.rehearsal import can_be_worked_out
+
+SPEC = """\
+name: p
+storage: unused
+catalog: lake
+database: p
+libraries: [{glob: {include: "sql/**"}}]
+"""
+TYPES: Mapping[str, DataType] = {
+    "i": IntegerType(),
+    "n": LongType(),
+    "d": DoubleType(),
+    "m": DecimalType(10, 2),
+    "s": StringType(),
+    "at": TimestampType(),
+    "many": ArrayType(StringType()),
+}
+DECLARED = StructType([StructField(name, kind) for name, kind in TYPES.items()])
+SOURCES = "".join(
+    f"CREATE TABLE {name} ({', '.join(f'{c} {t.simpleString()}' for c, t in TYPES.items())}) USING "
+    f"kafka OPTIONS ('kafka.bootstrap.servers' = 'h:1', subscribe = '{name}');\n"
+    for name in ("t", "u")
+)
+
+
+def is_worked_out(query: str) -> bool:
+    text = f"{SOURCES}CREATE MATERIALIZED VIEW v AS {query};"
+    circuit = build_circuit(parse_project(ProjectFiles(SPEC, (("sql/v.sql", text),)), {}))
+    return can_be_worked_out(circuit, {"t": DECLARED, "u": DECLARED})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM (SELECT i, s, at FROM t)",
+        "SELECT n % 7 AS n, date_format(at, 'yyyy') AS y, d FROM t WHERE i > 3 AND s LIKE 'a%'",
+        "SELECT m * 0.5 AS half FROM t",
+        "SELECT s, count(*) AS c, sum(n) AS n, max(m) AS m, avg(i) AS a, min(d) AS d FROM t GROUP BY s",
+        "SELECT s, sum(d) AS d, avg(m) AS a FROM t GROUP BY s",
+        "SELECT count(DISTINCT n) AS c, i FROM t GROUP BY i",
+        "SELECT DISTINCT i, s FROM t",
+        "SELECT t.n, u.d FROM t JOIN u ON t.s = u.s AND t.i = u.i WHERE t.at > u.at - INTERVAL 1 HOUR",
+        "SELECT i FROM t UNION ALL SELECT i FROM u",
+        "SELECT s, i, r FROM (SELECT *, row_number() OVER (PARTITION BY s ORDER BY d DESC) AS r "
+        "FROM (SELECT s, i, d FROM t)) WHERE r < 4",
+        "SELECT window(at, '10 seconds').end AS e, n FROM t",
+    ],
+)
+def test_what_is(query: str) -> None:
+    assert is_worked_out(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT upper(s) AS s FROM t",
+        "SELECT d * 2 AS d FROM t",
+        "SELECT i FROM t WHERE d > 0.5",
+        "SELECT i FROM t WHERE at > DATE '2026-01-01'",
+        "SELECT d, count(*) AS c FROM t GROUP BY d",
+        "SELECT count(*) AS c FROM t",
+        "SELECT s, median(n) AS m FROM t GROUP BY s",
+        "SELECT t.i FROM t JOIN u ON t.d = u.d",
+        "SELECT t.i FROM t JOIN u ON t.i = u.i WHERE t.d > u.d",
+        "SELECT t.i FROM t LEFT JOIN u ON t.i = u.n",
+        "SELECT i, many FROM t",
+        "SELECT window(at, '10 seconds') AS w, n FROM t",
+        "SELECT window(at, '10 seconds').start AS b, count(*) AS c FROM t "
+        "GROUP BY window(at, '10 seconds')",
+        "SELECT window(at, '10 seconds', '2 seconds').start AS b, n FROM t",
+        "SELECT i FROM t UNION ALL SELECT n FROM u",
+        "SELECT i, rank() OVER (PARTITION BY s ORDER BY n) AS r FROM t",
+        "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1)",
+    ],
+)
+def test_what_is_left_to_spark(query: str) -> None:
+    assert not is_worked_out(query)
