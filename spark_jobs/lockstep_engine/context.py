@@ -33,8 +33,8 @@ DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 """Where no layout names workers: as many tasks as the smallest machine works on at a time."""
 
 _FEW_HERE, _MOST_HERE = 500_000, 2_000_000
-"""Between these lies how many records this process works on by itself, where Spark need do nothing: with
-two workers it has done so in half the time that they take, with eight in as long."""
+"""Between these lies how many records this process works on by itself, where Spark need do nothing: all
+with two workers, which take half as long again, few with eight, which may well be as fast."""
 
 _PARTS = 4
 """Partitions that a worker has of a large interval: less of it is in memory at a time."""

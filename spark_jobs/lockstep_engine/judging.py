@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from lockstep.sql.circuit import Operator
+from lockstep.sql.plans.formula_nodes import Call, parts
 from lockstep.sql.plans.formulas import formula
 from lockstep.sql.plans.guards import guard
 from lockstep.sql.plans.nodes import Expression, Filter, Project
@@ -33,8 +34,12 @@ def may_fail(operators: Mapping[int, Operator], ref: int) -> bool:
 
 
 def _may_fail(expression: Expression) -> bool:
-    """What has no form that does not fail may still fail, unless it is simple."""
-    return guard(expression) is not None or formula(expression) is None
+    """What has no form that does not fail may still fail, unless it is simple: of a function Spark may
+    make another type of what it is given first."""
+    tree = formula(expression)
+    if guard(expression) is not None or tree is None:
+        return True
+    return any(isinstance(one, Call) for one in parts(tree))
 
 
 def evaluated_now(frame: DataFrame) -> DataFrame:

@@ -129,7 +129,7 @@ class Decoder:
     def _plain_rows(self, found: Rows, numbers: Sequence[int]) -> Rows:
         """The delta of plain records."""
         shown = layout_of(self.source).metadata
-        if _TIME not in found.schema.names and "step_time" in shown.values():
+        if "step_time" in shown.values():
             times = pa.array(self.context.times, pa.timestamp("us", "UTC"))
             taken = times.take(found.table[STEP].combine_chunks())
             found = Rows(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Remainder",
     "Shift",
     "Year",
+    "parts",
 ]
 
 
@@ -174,3 +176,15 @@ Formula = (
     | Year
     | Prefix
 )
+
+
+def parts(tree: Formula) -> Iterator[Formula]:
+    """The tree, and all trees in it."""
+    yield tree
+    below = [getattr(tree, field.name) for field in fields(tree)]
+    while below:
+        one = below.pop()
+        if isinstance(one, tuple):
+            below.extend(one)
+        elif is_dataclass(one):
+            yield from parts(one)  # type: ignore[arg-type]
