@@ -132,9 +132,13 @@ class Context:
         """Whether this process works on rows that it has: those of a small change, but not in a
         pipeline's first interval, in which there is a change of everything; or all of them. Not where
         rows are taken out for which an expression fails."""
-        if self.guarding is not None:
-            return False
-        return self.is_all_here or (self.is_small and not self.is_first)
+        is_part = self.is_small and not self.is_first and self.guarding is None
+        return self.is_all_here or is_part
+
+    @property
+    def looks_up_here(self) -> bool:
+        """Whether this process may read rows of the state, be it for Spark."""
+        return self.is_small or self.is_here
 
     @property
     def is_all_here(self) -> bool:

@@ -21,7 +21,7 @@ NEEDED = (
     "lockstep_engine.operators.extremes",
     "lockstep_engine.sinks.kafka",
     "lockstep_engine.sources.file_rows",
-    "lockstep_engine.sources.plain_records",
+    "lockstep_engine.sources.plain_reading",
 )
 """Where what runs in tasks is defined, and pandas, which Spark's worker imports for some of it."""
 

@@ -228,7 +228,7 @@ class Touched:
         By what has been read it knows the numbers by which the next input is met: it goes on from lines
         to their orders, and from these to their customers.
         """
-        if context.is_first or not (context.is_small or context.is_here):
+        if context.is_first or not context.looks_up_here:
             return {}
         if operator.ref not in self._looked_up:
             self._looked_up[operator.ref] = self._look_all_up(operator, context)
@@ -388,9 +388,7 @@ class Touched:
         own: dict[str, DataFrame | None] = {}
         for trace in operator.traces:
             if trace not in operator.rows:
-                keys = (
-                    self._keys_of(operator, 0, trace) if context.is_small or context.is_here else {}
-                )
+                keys = self._keys_of(operator, 0, trace) if context.looks_up_here else {}
                 found = self._in_trace(trace, keys, context)
                 if found is None:
                     own[trace.table] = self._trace(operator, 0, trace, context)

@@ -223,7 +223,9 @@ def _called(tree: Year | Call | Shift | Remainder | Field | Prefix, rows: Rows) 
             return _Value(shifted(time.data, time.kind, microseconds), time.kind, time.nullable)
         case Remainder(of, by):
             whole = _column_of(of, rows)
-            kind = _widest([_of_whole(whole).kind, IntegerType()])
+            if not isinstance(whole.kind, IntegralType):
+                raise Unlike
+            kind = _widest([whole.kind, IntegerType()])
             return _Value(remainder(whole.cast(kind), by), kind, True)
         case Field(column, name):
             return _field(_of_column(column, rows), name)
@@ -237,12 +239,6 @@ def _column_of(of: Formula, rows: Rows) -> _Value:
     """Raises Unlike for what is the same of all rows."""
     value = _value(of, rows)
     if isinstance(value.data, pa.Scalar):
-        raise Unlike
-    return value
-
-
-def _of_whole(value: _Value) -> _Value:
-    if not isinstance(value.kind, IntegralType):
         raise Unlike
     return value
 

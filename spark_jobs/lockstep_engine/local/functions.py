@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import DataType, IntegerType, StringType, TimestampNTZType, TimestampType
 
 from lockstep.sql.plans.formulas import FORMATS, PARTS
+from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.values import Unlike
 from lockstep_engine.told import is_well_formed
 
@@ -68,10 +68,10 @@ def _date_format(
     return _with_nulls_of(pa.chunked_array([texts.take(times.indices)]), since), StringType()
 
 
-def _floored(since: pa.ChunkedArray, unit: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _floored(since: pa.ChunkedArray, unit: int) -> Integers:
     """The greatest multiple of the unit that is not more, of each; of a null any."""
-    whole: np.ndarray[Any, np.dtype[np.int64]] = pc.fill_null(since, 0).to_numpy()
-    floored: np.ndarray[Any, np.dtype[np.int64]] = whole - np.mod(whole, unit)
+    whole: Integers = pc.fill_null(since, 0).to_numpy()
+    floored: Integers = whole - np.mod(whole, unit)
     return floored
 
 

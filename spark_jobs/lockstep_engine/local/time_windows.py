@@ -33,15 +33,11 @@ def in_windows(rows: Rows, node: TimeWindow) -> Rows | None:
         return None
     starts = since - np.mod(since, size)
     window = StructType([StructField(name, kind) for name in ("start", "end")])
-    bounds = [
-        pa.array(one).cast(to_arrow_schema(window)[0].type) for one in (starts, starts + size)
-    ]
-    made = pa.StructArray.from_arrays(bounds, fields=list(to_arrow_schema(window)))
-    columns = [*node.input.columns, WEIGHT, STEP]
-    arrays = {name: there.table[name] for name in columns} | {node.name: pa.chunked_array([made])}
-    fields = {name: rows.schema[name] for name in columns}
-    fields[node.name] = StructField(node.name, window, nullable=False)
-    names = [*node.input.columns, node.name, WEIGHT, STEP]
-    schema = StructType([fields[name] for name in names])
-    table = pa.Table.from_arrays([arrays[name] for name in names], schema=to_arrow_schema(schema))
-    return Rows(table, schema)
+    added = StructField(node.name, window, nullable=False)
+    [shape] = to_arrow_schema(StructType([added]))
+    bounds = [pa.array(one).cast(shape.type[0].type) for one in (starts, starts + size)]
+    made = pa.StructArray.from_arrays(bounds, fields=list(shape.type))
+    rows, place = there.select([*node.input.columns, WEIGHT, STEP]), len(node.input.columns)
+    fields = rows.schema.fields
+    schema = StructType([*fields[:place], added, *fields[place:]])
+    return Rows(rows.table.add_column(place, shape, pa.chunked_array([made])), schema)

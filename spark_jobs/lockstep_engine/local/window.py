@@ -8,10 +8,11 @@ and the first of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from lockstep.sql.circuit import Operator, TraceKind
@@ -108,7 +109,7 @@ def _sorted(rows: Rows, key: _Key) -> Integers:
 
 def _in_order(
     events: Rows, partitions: Integers, keys: Sequence[_Key]
-) -> tuple[Integers, np.ndarray[Any, np.dtype[np.bool_]]]:
+) -> tuple[Integers, NDArray[np.bool_]]:
     """The places of rows as they are sorted in partitions, and where one differs from the one before it.
     Each key is looked at only of rows that are equal by those before: to rank texts takes longest."""
     order = in_order(partitions)

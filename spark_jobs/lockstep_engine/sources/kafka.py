@@ -27,7 +27,7 @@ from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoded import ERROR_COLUMNS, Decoded, Decoder, raw_columns, timed
 from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader
 from lockstep_engine.sources.formats import record_reader, schema_columns
-from lockstep_engine.sources.offsets import StepRange, partition_ranges, step_ranges
+from lockstep_engine.sources.offsets import StepRange, partition_ranges, records_of, step_ranges
 from lockstep_engine.sources.plain_records import plain_source
 from lockstep_engine.sources.registry import registry_schemas
 from lockstep_engine.sources.step_ranges import with_step
@@ -73,8 +73,8 @@ def read_kafka(
     by_name = {column.name.lower(): column for column in declared}
     wanted = {by_name[name]: name for name in columns}
     ranges = step_ranges(interval, source.name)
+    reader = record_reader(source, declared, {})
     if not ranges:
-        reader = record_reader(source, declared, {})
         return _nothing(spark, reader, list(wanted), is_here=is_wanted_here and context.is_all_here)
     topic = _topic(interval, source)
     # Where rows that fail are taken out, a failure to read is to be Spark's own.
@@ -82,14 +82,12 @@ def read_kafka(
     if context.guarding is None:
         plain = plain_source(source, declared, wanted, topic[0], ranges)
     if plain is not None:
-        reader = record_reader(source, declared, {})
         decoder = Decoder(source, reader, wanted, context)
         found = plain.here() if is_wanted_here else None
         held = None if found is None else decoder.held(found, plain.numbers)
         if held is not None:
             return held
-        records = sum(range_.end - range_.start for range_ in ranges)
-        if not context.is_small and records > context.many_records:
+        if not context.is_small and records_of(ranges) > context.many_records:
             _compile_large_methods(spark)
             decoder = replace(decoder, plain=plain.numbers)
             return decoder.of_frame(timed(source, plain.by_tasks(context), context), is_read_once)
@@ -99,7 +97,7 @@ def read_kafka(
     if named:
         # Read twice: for the numbers of schemas, and with them.
         read = read.persist()
-    reader = record_reader(source, declared, _schemas(source, read, named))
+        reader = record_reader(source, declared, _schemas(source, read, named))
     decoder = Decoder(source, reader, wanted, context)
     # Many are not handed over: Spark's driver would have them, too.
     decoded = decoder.here(read) if is_wanted_here and context.is_small else None
@@ -208,7 +206,7 @@ def _read(
     context: Context,
 ) -> DataFrame:
     """The frame of records that `decoding` describes, of the ranges alone."""
-    records = sum(range_.end - range_.start for range_ in ranges)
+    records = records_of(ranges)
     tasks = context.partitions if records > SMALL_RECORDS else 1
     options = dict(kafka_options(source, topic, ranges, tasks))
     names = raw_columns(source)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from lockstep.control.model import Interval, OffsetRange, TopicSlice
 
-__all__ = ["StepRange", "partition_ranges", "slices_of", "step_ranges"]
+__all__ = ["StepRange", "partition_ranges", "records_of", "slices_of", "step_ranges"]
 
 
 @dataclass(frozen=True, order=True)
@@ -44,6 +44,11 @@ def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
     return tuple(ranges)
 
 
+def records_of(ranges: Iterable[StepRange]) -> int:
+    """How many offsets they hold, a record each but for those that are none."""
+    return sum(one.end - one.start for one in ranges)
+
+
 def partition_ranges(ranges: Sequence[StepRange]) -> tuple[OffsetRange, ...]:
     """Of each partition all of its ranges as one, which continue each other."""
     found: dict[int, OffsetRange] = {}
@@ -57,7 +62,7 @@ def slices_of(ranges: Sequence[StepRange], tasks: int) -> tuple[OffsetRange, ...
     """What tasks read: each partition's ranges, in pieces where these are fewer than tasks."""
     found: list[OffsetRange] = []
     whole = partition_ranges(ranges)
-    of_a_task = sum(one.records for one in whole) / tasks
+    of_a_task = records_of(ranges) / tasks
     for one in whole:
         pieces = max(1, round(one.records / of_a_task))
         cuts = [one.start + one.records * piece // pieces for piece in range(pieces + 1)]

@@ -19,12 +19,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
+from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain, undecided
 from lockstep_engine.sources.offsets import StepRange
 
 __all__ = ["PlainReading", "PlainTask"]
-
-_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _CHUNK = 2000
 """So many records are parsed at a time: their bytes are in the processor's cache then."""
@@ -92,7 +91,7 @@ class PlainReading:
         partition: int,
         messages: Sequence[Any],
         found: pa.Table,
-        steps: Callable[[_Numbers], _Numbers],
+        steps: Callable[[Integers], Integers],
     ) -> pa.RecordBatch:
         is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
         offsets = np.fromiter((message.offset() for message in messages), np.int64, rows)
@@ -142,7 +141,7 @@ class PlainTask:
                 yield from self.reading.records(self.slices[number])
 
 
-def _steps(ranges: Sequence[StepRange]) -> Callable[[_Numbers], _Numbers]:
+def _steps(ranges: Sequence[StepRange]) -> Callable[[Integers], Integers]:
     """The steps of offsets of a partition, which has these ranges."""
     starts = np.array([one.start for one in ranges], np.int64)
     steps = np.array([one.step for one in ranges], np.int64)

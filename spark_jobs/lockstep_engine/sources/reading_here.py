@@ -13,7 +13,7 @@ from lockstep.control.model import OffsetRange
 from lockstep.errors import LockstepError
 from lockstep.threads import in_parallel
 from lockstep_engine.kernels.plain_json import PLAIN
-from lockstep_engine.sources.offsets import partition_ranges, slices_of
+from lockstep_engine.sources.offsets import partition_ranges, records_of, slices_of
 from lockstep_engine.sources.plain_reading import PlainReading
 from lockstep_engine.sources.reader import large
 from lockstep_engine.sources.readers import CannotRead, a_reader, seats
@@ -30,9 +30,8 @@ def read_here(reading: PlainReading, most_bytes: int) -> pa.Table | None:
     """All records of its ranges. None where they have more bytes, or many are not plain, or cannot be
     read: Spark, which then reads them, says why."""
     room, ranges = _Room(most_bytes), reading.ranges
-    records = sum(one.end - one.start for one in ranges)
     try:
-        if records <= MANY_RECORDS:
+        if records_of(ranges) <= MANY_RECORDS:
             slices = partition_ranges(ranges)
             parts = in_parallel(
                 lambda wanted: list(room.taken(large(reading.records(wanted)))), slices

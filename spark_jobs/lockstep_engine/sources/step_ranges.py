@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lockstep.sql.circuit import SMALL_RECORDS
-from lockstep_engine.sources.offsets import StepRange
+from lockstep_engine.sources.offsets import StepRange, records_of
 from lockstep_engine.told import types_of_columns
 
 __all__ = ["block_bits", "blocked_rows", "step_text", "with_step"]
@@ -43,7 +43,7 @@ def with_step(
     steps = {range_.step for range_ in ranges}
     if len(steps) == 1:
         return records.selectExpr("*", f"{steps.pop()}L AS {step}")
-    if len(ranges) <= FEW_RANGES and sum(r.end - r.start for r in ranges) > most_joined:
+    if len(ranges) <= FEW_RANGES and records_of(ranges) > most_joined:
         return records.selectExpr("*", f"{step_text(ranges, partition, offset)} AS {step}")
     bits = block_bits(ranges)
     declared = f"_b_partition int, _b_block bigint, _b_start bigint, _b_end bigint, {step} bigint"
@@ -79,7 +79,7 @@ def _search(ranges: Sequence[StepRange], offset: str) -> str:
 def block_bits(ranges: Sequence[StepRange]) -> int:
     """How many low bits of an offset a block spans, so that there are not too many blocks."""
     bits = MINIMUM_BLOCK_BITS
-    offsets = sum(range_.end - range_.start for range_ in ranges)
+    offsets = records_of(ranges)
     while offsets >> bits > MAXIMUM_BLOCKS:
         bits += 1
     return bits

@@ -43,6 +43,7 @@ from lockstep.sql.plans.formula_nodes import (
 )
 from lockstep.sql.plans.terms import Expression
 from lockstep.sql.reading.comparisons import SIGNS, is_chained
+from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
 __all__ = ["FORMATS", "PARTS", "formula"]
@@ -186,12 +187,13 @@ def _remainder(node: Any) -> Formula:
 def _shifted(moved: Formula, sign: str, interval: Any) -> Formula:
     """A time, so many seconds or days later, or earlier: days have 24 hours, as the time zone is UTC."""
     number, unit = _parts(interval, "this", "unit")
-    size = _MICROSECONDS.get(str(unit).upper().rstrip("S"))
-    if size is None or not isinstance(number, exp.Literal):
+    if not isinstance(number, exp.Literal):
         raise _Other
-    if not re.fullmatch(r"[0-9]{1,9}", number.name):
-        raise _Other
-    return Shift(moved, int(number.name) * size * (1 if sign == "+" else -1))
+    try:
+        size = interval_microseconds(f"{number.name} {unit}")
+    except ValueError as error:
+        raise _Other from error  # a month has no fixed length
+    return Shift(moved, size if sign == "+" else -size)
 
 
 def _moved(moved: Formula, sign: str, interval: Any) -> Formula:
@@ -348,17 +350,6 @@ FORMATS: Mapping[str, tuple[str, int]] = MappingProxyType(
 
 PARTS = re.compile(r"([A-Za-z])\1*")
 """Of a format: letters that are the same."""
-
-_MICROSECONDS: Mapping[str, int] = MappingProxyType(
-    {
-        "MICROSECOND": 1,
-        "MILLISECOND": 1_000,
-        "SECOND": 1_000_000,
-        "MINUTE": 60_000_000,
-        "HOUR": 3_600_000_000,
-        "DAY": 86_400_000_000,
-    }
-)
 
 _WORDS = re.IGNORECASE | re.ASCII
 
