@@ -65,8 +65,8 @@ class Tables(State, Protocol):
         """The same on a branch that is made at the snapshot `opened_at` with it, in one commit."""
         ...
 
-    def has_nested(self, table: str) -> bool:
-        """Whether a column holds others."""
+    def has_lists(self, table: str) -> bool:
+        """Whether a column holds lists or maps."""
         ...
 
     def append_inserted(
@@ -111,7 +111,7 @@ class Fetches:
         return self._fetch(table, frame) if begun is None else begun.result()
 
     def _fetch(self, table: str, frame: DataFrame | Rows) -> pa.Table | None:
-        if self._state.has_nested(table):
+        if self._state.has_lists(table):
             return None
         rows = frame.table if isinstance(frame, Rows) else few_rows(frame, FEW_ROWS)
         return rows if rows is not None and is_well_formed(rows) else None

@@ -47,6 +47,9 @@ __all__ = ["Attempt", "Worked"]
 _LEFT_TO_SPARK: set[tuple[object, ...]] = set()
 """The projects of which this process has seen that it cannot work them out for many rows."""
 
+_TIMES_BEFORE, _MOST_LOOKED_UP = 4, 2_100_000
+"""Of a trace an interval looks up so many times its records, and no more than so many rows."""
+
 
 @dataclass(frozen=True)
 class Worked:
@@ -175,7 +178,14 @@ class Attempt:
             return False
         held = [one.table for one in self.circuit.traces if one.table in job.base_tables]
         rows = in_parallel(lambda t: self.state.total_records(t, job.base_tables[t]), held)
-        return max(rows, default=0) <= MOST_ROWS
+        return max(rows, default=0) <= self._times_looked_up * MOST_ROWS
+
+    @property
+    def _times_looked_up(self) -> int:
+        """So many times as much of a table is looked up as of a small change: what there was before may
+        be some times as much as what comes, and still be less work here than for Spark's stages."""
+        rows = min(_MOST_LOOKED_UP, _TIMES_BEFORE * self.job.interval.records)
+        return max(1, rows // MOST_ROWS)
 
     def unguarded(self) -> Attempt:
         """The same, with rows for which an expression fails among all others."""
@@ -291,6 +301,7 @@ class Attempt:
                 self.spark, sources[name], columns, keys, job.interval, catalog
             ),
             lambda table, keys: self._look_up_trace(catalog, table, keys),
+            self._times_looked_up * MOST_ROWS,
         )
 
     def _trace(self, table: str) -> DataFrame | None:
@@ -303,7 +314,8 @@ class Attempt:
         """Rows of a trace by their keys, read by this process."""
         table = catalog.load(self.job.catalog.database, name)
         columns = [column.name for column in table.schema().fields]
-        found = look_up(table, self.job.base_tables[name], columns, keys, catalog.copies)
+        snapshot, times = self.job.base_tables[name], self._times_looked_up
+        found = look_up(table, snapshot, columns, keys, catalog.copies, times)
         return None if found is None else Rows.of(found)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from lockstep.lake.lookups import MOST_ROWS
 from lockstep.lake.wanted_rows import Numbers
 from lockstep_engine.local.rows import Rows
 
@@ -30,7 +31,7 @@ class Before:
     some columns, given the source, columns and numbers by column: these columns and `_weight`; all rows
     where there are no numbers.
     `look_up_trace`: the same of a trace that is not new, with all its columns. None where they are not
-    to be had without reading much.
+    to be had without reading much; `most_rows` of a trace are read whole.
     """
 
     trace: Callable[[str], DataFrame | None]
@@ -39,3 +40,4 @@ class Before:
     table_size: Callable[[str], int]
     look_up: Callable[[str, tuple[str, ...], Mapping[str, Numbers]], Rows | None] = _nothing
     look_up_trace: Callable[[str, Mapping[str, Numbers]], Rows | None] = _nothing
+    most_rows: int = MOST_ROWS

@@ -114,7 +114,7 @@ def evaluate_circuit(
     result = Evaluated()
     by_pane = unread_times(circuit)
     empty: dict[int, Operator] = {}
-    local = LocalRows(by_ref, sources, context)
+    local = LocalRows(by_ref, sources, context, by_pane)
     touched = Touched(
         by_ref, before, measures or Measures(sources), empty, local.of, is_local=local.is_on
     )

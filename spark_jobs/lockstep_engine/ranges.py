@@ -116,28 +116,33 @@ class Measured:
 
 
 class Measures:
-    """The deltas of sources, each measured by a job of its own when it is first asked for, unless this
-    process has its rows."""
+    """The deltas of sources, each measured when it is first asked for: by a job of its own, unless this
+    process has its rows. May be asked for different sources in several threads."""
 
     def __init__(self, deltas: Mapping[str, DataFrame | Rows]) -> None:
-        self._deltas = deltas
+        self._deltas = dict(deltas)
         self._known: dict[str, Measured] = {}
-        self.are_here({name: one for name, one in deltas.items() if isinstance(one, Rows)})
 
     def are_here(self, rows: Mapping[str, Rows]) -> None:
         """By now this process has the rows of these deltas, and knows more of them."""
-        self._known.update({name: measured_rows(one.table) for name, one in rows.items()})
+        self._deltas.update(rows)
+        for name in rows:
+            self._known.pop(name, None)
 
     def of(self, source: str) -> Measured:
-        """May be asked for different sources in several threads."""
-        delta = self._deltas[source]
-        if source not in self._known and not isinstance(delta, Rows):
-            self._known[source] = measured(delta)
+        """How many rows there are, and of what ranges."""
+        if source not in self._known:
+            delta = self._deltas[source]
+            if isinstance(delta, Rows):
+                self._known[source] = measured_rows(delta.table)
+            else:
+                self._known[source] = measured(delta)
         return self._known[source]
 
     def known_ranges(self, source: str) -> Ranges | None:
         """What is known without a job, None where it is that the delta has no row."""
-        return self._known[source].ranges if source in self._known else {}
+        is_known = source in self._known or isinstance(self._deltas.get(source), Rows)
+        return self.of(source).ranges if is_known else {}
 
 
 def measured(delta: DataFrame) -> Measured:

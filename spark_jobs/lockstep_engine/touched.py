@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
 
-from lockstep.lake.lookups import MOST_ROWS
 from lockstep.lake.wanted_rows import Numbers
 from lockstep.sql.circuit import Operator, TraceSpec
 from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, Values
@@ -379,7 +378,7 @@ class Touched:
     def _whole_or_by_keys(self, operator: Operator, trace: TraceSpec) -> Rows | None:
         """The rows of a trace by the keys of what changes, or all of it, where that is not much."""
         keys = self._keys_of(operator, 0, trace)
-        if not keys and self._before.trace_size(trace.table) > MOST_ROWS:
+        if not keys and self._before.trace_size(trace.table) > self._before.most_rows:
             return None
         return self._before.look_up_trace(trace.table, keys)
 

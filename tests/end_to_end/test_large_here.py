@@ -51,6 +51,12 @@ FROM (SELECT *, row_number() OVER (PARTITION BY item ORDER BY price DESC, bidder
 WHERE place <= 2;
 CREATE MATERIALIZED VIEW bidders AS
 SELECT bidder, count(DISTINCT item) AS items, sum(price) AS paid FROM bids GROUP BY bidder;
+CREATE MATERIALIZED VIEW days AS
+SELECT item, window(at, '1 day') AS day, count(*) AS n, max(price) AS most
+FROM bids GROUP BY item, window(at, '1 day');
+CREATE MATERIALIZED VIEW busy AS
+SELECT window(at, '12 hours', '4 hours').start AS starts, count(*) AS n, max(price) AS most
+FROM bids GROUP BY window(at, '12 hours', '4 hours');
 """
 
 
@@ -164,7 +170,7 @@ def test_views_of_nothing_are_there_from_the_first_interval_on(
 DOUBLES = """\
 CREATE TABLE tries (item INT, share DOUBLE, price BIGINT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}');
-CREATE MATERIALIZED VIEW halves AS SELECT item, price FROM tries WHERE share > 0.5;
+CREATE MATERIALIZED VIEW halves AS SELECT item, price FROM tries WHERE sqrt(share) > 0.7;
 CREATE MATERIALIZED VIEW most AS SELECT item % 5 AS of, max(price) AS price FROM tries GROUP BY item % 5;
 """
 

@@ -11,18 +11,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DoubleType, LongType, NullType, StringType
+from pyspark.sql.types import DoubleType, LongType, NullType, StringType, StructType
 
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
+from lockstep_engine.local import linear
 from lockstep_engine.local.accumulators import lifted, merged, running
 from lockstep_engine.local.changes import consolidated, netted, periods
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
-from lockstep_engine.local.linear import Sifted, base
+from lockstep_engine.local.linear import Sifted, base, rows_through
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.union import united
-from lockstep_engine.local.values import Unlike, added, is_exact, ranked, summed
+from lockstep_engine.local.values import (
+    Unlike,
+    added,
+    has_order,
+    is_exact,
+    is_key,
+    numbered,
+    ranked,
+    summed,
+)
 from lockstep_engine.operators.accumulators import Accumulator
 
 NAMES = ("ab", "cd", "ef")
@@ -199,6 +209,35 @@ def test_rows_that_may_be_put_into_too_many_windows_are_left_to_spark(
     assert (found is not None) == is_here
 
 
+@pytest.mark.parametrize("x", [[1.0, 2.0, 1.0], [1, 1, 1], [1, 2, 3]], ids=str)
+def test_rows_in_many_windows_are_made_here_if_they_are_netted_before(
+    x: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "MOST_ROWS", 20)
+    monkeypatch.setattr(linear, "_MOST_TIMES", 4)
+    scan = Scan("t", ("x", "ts"))
+    nodes = (scan, TimeWindow(scan, "w", "ts", "10 seconds", "1 second"))
+    operators = {
+        ref: Operator(ref, node, (0,) * ref, (), True, True, Cost.CHANGE, 1)
+        for ref, node in enumerate(nodes)
+    }
+    times = pa.array([0, 1, 2], pa.timestamp("us"))
+    ones, zeros = pa.array([1] * 3), pa.array([0] * 3)
+    rows = Rows.of(pa.table({"x": x, "ts": times, "_weight": ones, "_step": zeros}))
+
+    def known(ref: int) -> Sifted | None:
+        return None if ref else Sifted(rows)
+
+    context: Any = None  # nobody asks Spark
+    assert rows_through(operators, 1, known, context) is None
+    made = rows_through(operators, 1, known, context, by_pane=(1,))
+    if x == [1, 1, 1]:
+        assert made is not None
+        assert made.table["_weight"].to_pylist() == [3] * 10
+    else:
+        assert made is None
+
+
 def test_netted_rows() -> None:
     rows = Rows.of(pa.table({"a": [1, None, 1, None, 2], "_weight": [1, 1, 2, -1, 1]}))
     assert netted(rows, ["a"]).table.to_pylist() == [
@@ -209,6 +248,24 @@ def test_netted_rows() -> None:
     assert len(consolidated(both, ["a"])) == 2
     with pytest.raises(Unlike):
         netted(Rows.of(pa.table({"a": [[1]], "_weight": [1]})), ["a"])
+
+
+def test_structs_are_equal_if_all_fields_are() -> None:
+    pair = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string())]))])
+    inner = [{"z": "é"}, {"z": None}, None]
+    kinds = [None, *({"x": x, "y": y} for x in (1, None) for y in inner)]
+    values = [*kinds, *kinds[::-1]]
+    column = pa.chunked_array([pa.array(values[:3], pair), pa.array(values[3:], pair)])
+    numbers = numbered([column], len(values)).tolist()
+    assert numbers == [*range(7), *range(7)[::-1]]
+    both = numbered([pa.chunked_array([[0] * 7 + [1] * 7]), column.slice(0)], len(values))
+    assert both.tolist() == [*range(7), *range(7, 14)]
+    assert numbered([column.slice(5, 0)], 0).tolist() == []
+    rows = Rows.of(pa.table({"a": column, "_weight": [1] * 7 + [2] * 6 + [-1]}))
+    assert netted(rows, ["a"]).table["a"].to_pylist() == kinds[1:]
+    halves = pa.array([{"d": 0.5}], pa.struct([("d", pa.float64())]))
+    with pytest.raises(Unlike):
+        netted(Rows.of(pa.table({"a": halves, "_weight": [1]})), ["a"])
 
 
 def test_zeros_and_nans_are_one_row_each_and_no_zero_is_negative() -> None:
@@ -358,3 +415,11 @@ def test_which_types_are_compared_here() -> None:
     assert is_exact(StringType())
     assert not is_exact(DoubleType())
     assert not is_exact(StringType("UTF8_LCASE"))
+    [pair, half] = (
+        StructType().add("a", LongType()).add("b", kind) for kind in (StringType(), DoubleType())
+    )
+    assert is_key(pair)
+    assert is_key(StructType().add("c", pair))
+    assert not is_key(half)
+    assert not is_exact(pair)
+    assert not has_order(pair)

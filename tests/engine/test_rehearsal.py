@@ -68,6 +68,18 @@ def is_worked_out(query: str) -> bool:
         "SELECT s, i, r FROM (SELECT *, row_number() OVER (PARTITION BY s ORDER BY d DESC) AS r "
         "FROM (SELECT s, i, d FROM t)) WHERE r < 4",
         "SELECT window(at, '10 seconds').end AS e, n FROM t",
+        "SELECT window(at, '10 seconds') AS w, n FROM t",
+        "SELECT upper(s) AS s, d * 2 AS d, i / 2 AS h FROM t WHERE d > 0.5",
+        "SELECT t.i, u.d FROM t LEFT JOIN u ON t.i = u.n",
+        "SELECT t.i, t.s, u.d FROM t FULL JOIN u ON t.i = u.i",
+        "SELECT i FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.n = t.n)",
+        "SELECT i FROM t WHERE n IN (SELECT n FROM u)",
+        "SELECT s, session_window(at, '5 seconds').end AS e, count(*) AS n, max(d) AS d FROM t "
+        "GROUP BY s, session_window(at, '5 seconds')",
+        "SELECT window(at, '10 seconds').start AS b, count(*) AS c FROM t "
+        "GROUP BY window(at, '10 seconds')",
+        "SELECT window(at, '10 seconds', '2 seconds') AS w, i, count(DISTINCT s) AS c, max(n) AS n "
+        "FROM t GROUP BY window(at, '10 seconds', '2 seconds'), i",
     ],
 )
 def test_what_is(query: str) -> None:
@@ -77,21 +89,22 @@ def test_what_is(query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT upper(s) AS s FROM t",
-        "SELECT d * 2 AS d FROM t",
-        "SELECT i FROM t WHERE d > 0.5",
+        "SELECT initcap(s) AS s FROM t",
+        "SELECT sqrt(d) AS d FROM t",
+        "SELECT i FROM t WHERE d > m",
         "SELECT i FROM t WHERE at > DATE '2026-01-01'",
         "SELECT d, count(*) AS c FROM t GROUP BY d",
         "SELECT count(*) AS c FROM t",
         "SELECT s, median(n) AS m FROM t GROUP BY s",
         "SELECT t.i FROM t JOIN u ON t.d = u.d",
-        "SELECT t.i FROM t JOIN u ON t.i = u.i WHERE t.d > u.d",
-        "SELECT t.i FROM t LEFT JOIN u ON t.i = u.n",
+        "SELECT t.i FROM t JOIN u ON t.i = u.i WHERE t.d > u.m",
+        "SELECT t.i FROM t LEFT JOIN u ON t.d = u.d",
+        "SELECT s, session_window(at, '5 seconds').end AS e, median(n) AS m FROM t "
+        "GROUP BY s, session_window(at, '5 seconds')",
         "SELECT i, many FROM t",
-        "SELECT window(at, '10 seconds') AS w, n FROM t",
-        "SELECT window(at, '10 seconds').start AS b, count(*) AS c FROM t "
-        "GROUP BY window(at, '10 seconds')",
         "SELECT window(at, '10 seconds', '2 seconds').start AS b, n FROM t",
+        "SELECT window(at, '10 seconds', '2 seconds') AS w, max(d) AS d "
+        "FROM t GROUP BY window(at, '10 seconds', '2 seconds')",
         "SELECT i FROM t UNION ALL SELECT n FROM u",
         "SELECT i, rank() OVER (PARTITION BY s ORDER BY n) AS r FROM t",
         "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1)",

@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
@@ -20,11 +21,16 @@ from intervals import START, Interval, Runner, changes_of, up_to
 from pyspark.sql import SparkSession
 from test_law import random_intervals
 
-from lockstep.sql.circuit import Circuit, ProjectFiles, TraceKind
+from lockstep.sql.circuit import Circuit, Operator, ProjectFiles, TraceKind
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import SessionGroups, Window
 from lockstep.sql.project import parse_project
 from lockstep.zset import ZSet
+from lockstep_engine import evaluation
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.sessions import sessions
+from lockstep_engine.local.values import Unlike
+from lockstep_engine.operators.evaluated import Evaluation
 
 pytestmark = pytest.mark.spark
 
@@ -127,7 +133,7 @@ def random_rows(random: Random, steps: Interval, count: int) -> list[Row]:
     return found
 
 
-def check(spark: SparkSession, seed: int, name: str) -> None:
+def check(spark: SparkSession, seed: int, name: str, is_here: bool) -> None:
     random = Random(seed)
     circuit = circuit_of(*VIEWS[name])
     assert any(isinstance(operator.node, SessionGroups) for operator in circuit.operators)
@@ -135,9 +141,9 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
     intervals = random_intervals(random, steps)
     rows = random_rows(random, steps, random.randint(1, 40))
     merges, large_state = random.random() < 0.5, random.choice([0, 1_000_000])
-    records = random.choice([1_000, 1_000_000])
+    records = random.choice([1_000, 1_000 if is_here else 1_000_000])
     note(f"seed {seed}: {name}, {intervals}, {records} records, {merges}, {large_state}, {rows}")
-    runner = Runner(spark, circuit, merges, large_state)
+    runner = Runner(spark, circuit, merges, large_state, is_here=is_here)
     found = []
     for interval in intervals:
         delta = spark.createDataFrame(
@@ -154,6 +160,7 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
         assert difference == ZSet(), f"seed {seed}: after step {step}"
 
 
+@pytest.mark.parametrize("is_here", [False, True], ids=["by Spark", "here"])
 @pytest.mark.parametrize("name", VIEWS)
 @settings(
     max_examples=EXAMPLES,
@@ -161,8 +168,26 @@ def check(spark: SparkSession, seed: int, name: str) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @given(seed=st.integers(0, 1 << 40))
-def test_law(spark: SparkSession, name: str, seed: int) -> None:
-    check(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)), name)
+def test_law(spark: SparkSession, name: str, seed: int, is_here: bool) -> None:
+    check(spark, int(os.environ.get("LOCKSTEP_LAW_SEED", seed)), name, is_here)
+
+
+def test_rows_that_are_here_are_put_together_here(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(operator: Operator, *_: object) -> Evaluation:
+        raise AssertionError(f"Spark is to evaluate {operator.node}")
+
+    monkeypatch.setattr(evaluation, "evaluate", refused)
+    runner = Runner(spark, circuit_of(*VIEWS["of a key"]), is_here=True)
+    found: list[tuple[int, int]] = []
+    for step, seconds in enumerate([(0, 1, 9, 20), (4, 5), (6,)]):
+        rows = [("a", 1, START + dt.timedelta(seconds=s), 1, None, 0.5, 1, step) for s in seconds]
+        delta = spark.createDataFrame(rows, SCHEMA)
+        tables = runner.run({"t": delta}, (step, step), 100, is_last=step == 2)
+        changes = changes_of(tables["root"])
+        found += sorted((row[1], weight) for row, weight, _ in changes)
+    assert found == [(1, 1), (1, 1), (2, 1), (2, -1), (4, 1), (1, -1), (4, -1), (6, 1)]
 
 
 def test_a_change_reads_the_sessions_beside_it_alone(spark: SparkSession) -> None:
@@ -185,6 +210,18 @@ def test_a_change_reads_the_sessions_beside_it_alone(spark: SparkSession) -> Non
         (1, 1),
     ]
     assert runner.trace(trace.table).count() == 361
+
+
+@pytest.mark.parametrize("at", [(1 << 62) + 1, -(1 << 62) - 1])
+def test_sessions_at_the_ends_of_time_are_left_to_spark(at: int) -> None:
+    circuit = circuit_of(*VIEWS["of all rows"])
+    [operator] = [one for one in circuit.operators if isinstance(one.node, SessionGroups)]
+    assert isinstance(operator.node, SessionGroups)
+    columns: dict[str, Any] = dict.fromkeys(operator.node.input.columns, pa.array([1]))
+    columns[operator.node.time] = pa.array([at], pa.timestamp("us", "UTC"))
+    rows = Rows.of(pa.table({**columns, "_weight": [1], "_step": [0]}))
+    with pytest.raises(Unlike):
+        sessions(operator, rows, {})
 
 
 @pytest.mark.parametrize(

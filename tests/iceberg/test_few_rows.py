@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from lockstep.adapters import iceberg_tables
+from lockstep.adapters import iceberg_files, iceberg_tables
 from lockstep.adapters.iceberg_files import append_to
 from lockstep.errors import StateDiverged
 from lockstep_engine.appends import FEW_ROWS, fetching
@@ -19,7 +21,7 @@ from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
 
 pytestmark = pytest.mark.spark
 
-NESTED = ("m", "n", "o")
+LISTS = ("n", "o")
 SUMMARY = {"lockstep.write": "one", "lockstep.step": "7"}
 
 
@@ -45,9 +47,9 @@ def read(session: Any, lake: Lake, table: str) -> Counter[tuple[Any, ...]]:
     return Counter(comparable(row) for row in frame.collect())
 
 
-def test_every_flat_type_is_as_spark_writes_it(session: Any, lake: Lake) -> None:
+def test_every_type_without_lists_is_as_spark_writes_it(session: Any, lake: Lake) -> None:
     rows = [*ROWS_OF_ALL_TYPES, (*ROWS_OF_ALL_TYPES[0][:4], -0.0, *ROWS_OF_ALL_TYPES[0][5:])]
-    frame = session.createDataFrame(rows * 2, EVERY_TYPE).drop(*NESTED)
+    frame = session.createDataFrame(rows * 2, EVERY_TYPE).drop(*LISTS)
     frame = frame.withColumn("tiny", frame.b.cast("int").try_cast("tinyint"))
     for table in ("ours", "sparks"):
         made(session, lake, table, frame)
@@ -75,10 +77,39 @@ def test_what_it_would_write_otherwise_it_leaves_to_spark(session: Any, lake: La
     nested = session.createDataFrame(ROWS_OF_ALL_TYPES, EVERY_TYPE)
     text = session.range(1).selectExpr("CAST(X'ff' AS STRING) AS h")
     many = session.range(FEW_ROWS + 1)
-    for number, frame in enumerate((nested.select("a", "o"), nested.select("m"), text, many)):
+    inside = nested.selectExpr("a", "named_struct('m', m, 'n', n) AS both")
+    lists = (nested.select("a", "o"), nested.select("n"), inside)
+    for number, frame in enumerate((*lists, text, many)):
         made(session, lake, f"t{number}", frame)
         assert not append_few(lake, f"t{number}", frame)
         assert lake.state.appended(f"t{number}", "attempt_a", None) == ()
+
+
+def test_many_rows_are_written_as_several_files(
+    session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_files, "_MANY_ROWS", 3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    made(session, lake, "t", session.range(1))
+    for first, count, files in ((0, 5, 1), (5, 6, 2), (11, 10, 3), (21, 100, 4)):
+        more = {"lockstep.write": str(first)}
+        assert append_few(lake, "t", session.range(first, first + count), more)
+        head = lake.state.head("t", "attempt_a")
+        summary = lake.state.summary("t", head)
+        assert (summary["added-data-files"], summary["added-records"]) == (str(files), str(count))
+        assert lake.rows("t", head) == Counter((one,) for one in range(first + count))
+    assert lake.state.appended("t", "attempt_a", None) == ("0", "5", "11", "21")
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_rows_of_another_form_are_refused(
+    session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(iceberg_files, "_MANY_ROWS", 3)
+    made(session, lake, "t", session.range(1).selectExpr("id", "'a' AS text"))
+    rows = pa.table({"id": range(count), "text": [7] * count})
+    with pytest.raises(ValueError, match="text"):
+        lake.state.append_arrow("t", "attempt_a", rows, SUMMARY)
 
 
 def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -> None:

@@ -277,6 +277,20 @@ def test_much_is_left_to_spark(table: Table, monkeypatch: pytest.MonkeyPatch) ->
             assert found(table, ("Id",), keys) is None
 
 
+def test_some_times_as_much_may_be_looked_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"Id": numbers(*range(50))}
+
+    def made(times: int) -> list[tuple[Any, ...]] | None:
+        rows = look_up(table, head(table), ("Id",), keys, times=times)
+        return None if rows is None else sorted_rows(rows)
+
+    monkeypatch.setattr(lookups, "MOST_ROWS", 22)
+    assert made(2) is None
+    assert made(3) == expected(table, ("Id",), keys)
+    monkeypatch.setattr(lookups, "MOST_BYTES", 1)
+    assert made(100_000) is None
+
+
 def test_files_of_another_form_are_left_to_spark(table: Table) -> None:
     with table.update_schema() as update:
         update.update_column("part", LongType())

@@ -219,3 +219,45 @@ def test_a_decimal_in_quotes_is_undecided() -> None:
     quoted = record(price="12.5")
     assert plain_rows([quoted]) == {}
     assert plain_rows([quoted.replace(b"price", rb"pric\u0065")]) == {}
+
+
+MOMENTS = [
+    "2026-01-02T03:04:05.678Z",
+    "2027-11-12 13:14:15.999Z",
+    "1999-01-02T03:04:05.678Z",
+    "2026-01-02T03:04:05.6789",
+    "2026-01-02T03:04:0５.67Z",
+    "2026-01-02T03:04:05,678Z",
+    "2026-01-02T03:04:05.67aZ",
+    "2026-01-02t03:04:05.678Z",
+    "2026-13-02T03:04:05.678Z",
+    "2026-02-30T03:04:05.678Z",
+    "3026-01-02T03:04:05.678Z",
+    "2026-01-02T03:04:05.67",
+    "2026-01-02",
+    "2026-1-002",
+    "2026/01/02",
+    "",
+    None,
+]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()], ids=str
+)
+def test_times_that_look_alike_are_those_of_each_alone(kind: pa.DataType) -> None:
+    column, plain = PlainColumn("a", kind, may_be_null=True), 0
+
+    def read(*moments: str | None) -> list[dict[str, Any]]:
+        values: list[bytes | None] = [json.dumps({"a": one}).encode() for one in moments]
+        return read_plain(values, [column]).to_pylist()
+
+    for first in MOMENTS:
+        for other in MOMENTS:
+            together = read(first, first, other, first)
+            for row, moment in zip(together, (first, first, other, first), strict=True):
+                [alone] = read(moment)
+                # What cannot be parsed takes others with it.
+                assert not row[PLAIN] or row == alone, (first, other)
+                plain += row[PLAIN]
+    assert plain > 100

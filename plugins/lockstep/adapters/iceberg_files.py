@@ -7,13 +7,15 @@ reading a row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
@@ -24,8 +26,12 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.ids import is_trace
 from lockstep.lake.opening import OpenCatalog
+from lockstep.threads import in_parallel
 
 __all__ = ["IcebergFiles", "append_to", "files_at", "replace_on"]
+
+_MANY_ROWS = 250_000
+"""Of a file: what is read of it by a key is a part of that."""
 
 
 class IcebergFiles:
@@ -100,10 +106,30 @@ def append_to(
     with kind(table) as transaction:
         if opened_at is not None:
             ManageSnapshots(transaction).create_branch(opened_at, branch).commit()
-        if rows.num_rows:
+        if rows.num_rows >= 2 * _MANY_ROWS:
+            _append_at_once(transaction, rows, summary, branch)
+        elif rows.num_rows:
             transaction.append(rows, dict(summary), branch)
         else:
             transaction.update_snapshot(dict(summary), branch).fast_append().commit()
+
+
+def _append_at_once(
+    transaction: Transaction, rows: pa.Table, summary: Mapping[str, str], branch: str
+) -> None:
+    """`transaction.append` of many rows, as so many files as there are processors, none of them small:
+    one file is written by one of these."""
+    metadata, io = transaction.table_metadata, transaction._table.io
+    _check_pyarrow_schema_compatible(
+        metadata.schema(), rows.schema, format_version=metadata.format_version
+    )
+    count = min(len(os.sched_getaffinity(0)), rows.num_rows // _MANY_ROWS)
+    size = -(-rows.num_rows // count)
+    parts = [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
+    written = in_parallel(lambda part: list(_dataframe_to_data_files(metadata, part, io)), parts)
+    with transaction._append_snapshot_producer(dict(summary), branch) as update:
+        for file in chain.from_iterable(written):
+            update.append_data_file(file)
 
 
 def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, str]) -> None:

@@ -32,6 +32,9 @@ from lockstep.control.ports import OutboxSteps
 
 __all__ = ["Netted", "netted"]
 
+_MOST_BYTES = 128 << 20
+"""Of files: their rows, of all columns, are held here a few times."""
+
 
 class Netted(NamedTuple):
     """The `rows` of the view after the steps, how many distinct rows they have `changed`, and one that
@@ -44,13 +47,13 @@ class Netted(NamedTuple):
 
 def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> Netted | None:
     """The view at a snapshot with the changes of the steps. None where rows cannot be compared here:
-    columns that hold others, texts that are not UTF-8, files that are not Parquet."""
+    columns that hold others, texts that are not UTF-8, files that are not Parquet, or are large."""
     columns = [field.name for field in view.schema().fields]
     if not all(field.field_type.is_primitive for field in view.schema().fields):
         return None
     there = list(files_at(view, snapshot_id).values())
     changes = list(files_of(outbox, steps))
-    if not _are_parquet([*there, *changes]):
+    if not _are_parquet([*there, *changes]) or _size([*there, *changes]) > _MOST_BYTES:
         return None
     wanted = view.schema().as_arrow()
     step, after, last = Reference(STEP), literal(steps.after), literal(steps.last)
@@ -83,6 +86,10 @@ def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> 
 
 def _are_parquet(files: Iterable[DataFile | None]) -> bool:
     return all(file is not None and file.file_format == FileFormat.PARQUET for file in files)
+
+
+def _size(files: Iterable[DataFile | None]) -> int:
+    return sum(file.file_size_in_bytes for file in files if file is not None)
 
 
 def _rows(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files
@@ -22,7 +23,7 @@ class IcebergTables(IcebergState):
 
     def __init__(self, catalog: CatalogSettings) -> None:
         super().__init__(catalog)
-        self._nested: dict[str, bool] = {}
+        self._lists: dict[str, bool] = {}
 
     def append_arrow(
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
@@ -50,12 +51,11 @@ class IcebergTables(IcebergState):
 
         self._write(table, branch, write)
 
-    def has_nested(self, table: str) -> bool:
-        """Whether a column of the table holds others. Columns stay, so it is looked up once."""
-        if table not in self._nested:
-            fields = self._load(table).schema().fields
-            self._nested[table] = not all(one.field_type.is_primitive for one in fields)
-        return self._nested[table]
+    def has_lists(self, table: str) -> bool:
+        """Whether a column of the table holds lists or maps. Columns stay, so it is looked up once."""
+        if table not in self._lists:
+            self._lists[table] = _has_lists(self._load(table).schema().as_struct())
+        return self._lists[table]
 
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
@@ -89,3 +89,9 @@ class IcebergTables(IcebergState):
             rows = found.rows
             self._write(view, branch, lambda newest: replace_on(newest, branch, rows, summary))
         return Rewritten(found.changed, found.lacking)
+
+
+def _has_lists(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_lists(field.field_type) for field in kind.fields)
+    return not kind.is_primitive

@@ -132,12 +132,13 @@ def look_up(
     columns: Sequence[str],
     keys: Mapping[str, Numbers],
     copies: SortedCopies | None = None,
+    times: int = 1,
 ) -> pa.Table | None:
     """These columns of the rows, whose names' letters may be of another case in the table.
 
     `keys` are some of the columns; one that does not hold whole numbers says nothing. Of large files
-    copies are read, and made. None where all keys say nothing, much would have to be read, or files hold
-    rows in another form than the table.
+    copies are read, and made. None where all keys say nothing, much would have to be read, there are
+    more rows than `times` MOST_ROWS, or files hold them in another form than the table.
     """
     if _files_listed(table, snapshot_id) > MOST_LISTED:
         return None
@@ -163,18 +164,19 @@ def look_up(
     parts = [part for part in found if part is not None]
     if len(parts) < len(found):
         return None
-    copied = {} if copies is None else _of_copies(table.io, parts, wanted, copies)
+    most = times * MOST_ROWS
+    copied = {} if copies is None else _of_copies(table.io, parts, wanted, copies, most)
     uncopied = [part for part in parts if part.path not in copied]
     if sum(part.size for part in uncopied) > MOST_BYTES:
         return None
     known = _asked_again(uncopied, wanted)
-    if any(times == _LEARNED for times in known.values()):
+    if _LEARNED in known.values():
         learned = [part for part in parts if known.get(part.path) == _LEARNED and _is_large(part)]
         in_parallel(lambda part: _learn(table.io, part, wanted), learned)
         again = [_part(table.io, part.task, shape, wanted) for part in parts]
         parts = [part for part in again if part is not None]
     left = [part for part in parts if part.path not in copied]
-    read = _read(table.io, parts, wanted, _worth_keeping(left, known), copied)
+    read = _read(table.io, parts, wanted, _worth_keeping(left, known), copied, most)
     if read is None:
         return None
     plain = schema_to_pyarrow(schema, include_field_ids=False)
@@ -247,7 +249,7 @@ def _are_between(numbers: Numbers, low: int, high: int) -> bool:
 
 
 def _of_copies(
-    files: FileIO, parts: Sequence[_Part], wanted: Wanted, copies: SortedCopies
+    files: FileIO, parts: Sequence[_Part], wanted: Wanted, copies: SortedCopies, most: int
 ) -> Mapping[str, Selected]:
     """The wanted rows of large files that are copied, by path; some are copied now, of those that were
     asked for often."""
@@ -256,7 +258,7 @@ def _of_copies(
     def rows_of(part: _Part, copy: SortedCopy) -> Selected | None:
         # Deleted rows may be found beside as many as may be looked up.
         deleted = sum(one.record_count for one in part.task.delete_files)
-        return copy.rows(wanted, part.names, MOST_ROWS + deleted)
+        return copy.rows(wanted, part.names, most + deleted)
 
     def look_at(part: _Part) -> None:
         left = None
@@ -383,10 +385,11 @@ def _read(
     wanted: Wanted,
     keeps: Collection[str],
     copied: Mapping[str, Selected],
+    most: int,
 ) -> list[list[pa.RecordBatch]] | None:
     """The wanted rows of each row group, in one order, whatever is kept, which is that of the files at
-    the paths `keeps`, or `copied`; None where they are many: it is seen as they come, as a column with
-    few values lies in few bytes."""
+    the paths `keeps`, or `copied`; None where they are more than `most`: it is seen as they come, as a
+    column with few values lies in few bytes."""
     count, counting = 0, Lock()
 
     def positions(part: _Part) -> Positions:
@@ -399,7 +402,7 @@ def _read(
     for part in parts:
         if part.path in copied or (
             part.path not in keeps
-            and _is_for_duckdb(files, part, wanted, deleted.get(part.path, _NONE))
+            and _is_for_duckdb(files, part, wanted, deleted.get(part.path, _NONE), most)
         ):
             todo.append((part, part.groups, True))
         else:
@@ -410,8 +413,8 @@ def _read(
         part, groups, is_apart = one
         gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
         selected = None
-        if is_apart and count <= MOST_ROWS:
-            selected = _selected(files, part, wanted, gone, copied.get(part.path))
+        if is_apart and count <= most:
+            selected = _selected(files, part, wanted, gone, copied.get(part.path), most)
         batches = (
             chain.from_iterable(
                 _rows(files, part, g, wanted, gone, keeps=part.path in keeps) for g in groups
@@ -419,7 +422,7 @@ def _read(
             if selected is None
             else iter([selected])
         )
-        while count <= MOST_ROWS and (batch := next(batches, None)) is not None:
+        while count <= most and (batch := next(batches, None)) is not None:
             found.append(batch)
             with counting:
                 count += batch.num_rows
@@ -432,27 +435,34 @@ def _read(
         next(opened) if is_new else rows_of(one)
         for one, is_new in zip(todo, is_opened, strict=True)
     ]
-    return found if count <= MOST_ROWS else None
+    return found if count <= most else None
 
 
-def _is_for_duckdb(files: FileIO, part: _Part, wanted: Wanted, deleted: Positions) -> bool:
+def _is_for_duckdb(
+    files: FileIO, part: _Part, wanted: Wanted, deleted: Positions, most: int
+) -> bool:
     """Whether a file's rows are selected by the reader for large ones, if that can read it."""
     return (
         _is_large(part)
-        and len(deleted) <= MOST_ROWS
+        and len(deleted) <= most
         and can_select(part.path, footer_of(files, part.path), part.names, wanted)
     )
 
 
 def _selected(
-    files: FileIO, part: _Part, wanted: Wanted, deleted: Positions, copied: Selected | None
+    files: FileIO,
+    part: _Part,
+    wanted: Wanted,
+    deleted: Positions,
+    copied: Selected | None,
+    most: int,
 ) -> pa.RecordBatch | None:
-    """The wanted rows of a file, no more than one beyond those that may be found; `copied` are those
-    of its copy, if there is one."""
-    found, most = copied, MOST_ROWS + len(deleted)
+    """The wanted rows of a file, no more than one beyond `most`; `copied` are those of its copy, if
+    there is one."""
+    found = copied
     if found is None:
         footer = footer_of(files, part.path)
-        found = selected_rows(part.path, footer, part.names, wanted, most)
+        found = selected_rows(part.path, footer, part.names, wanted, most + len(deleted))
     if found is None:
         return None
     there = np.isin(found.positions, deleted, assume_unique=True, invert=True)

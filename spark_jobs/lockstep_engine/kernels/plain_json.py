@@ -235,7 +235,9 @@ def _typed(
     if pa.types.is_floating(column.type):
         fits = pc.and_(pc.is_finite(found), _is_no_negative_zero(found))
     elif pa.types.is_temporal(column.type):
-        fits = pc.match_substring_regex(found, _looks(column.type))
+        if _are_moments(found, column.type):
+            return _moments(found, column.type), None
+        fits = pc.match_substring_regex(found, f"^(?:{_looks(column.type)})$")
         found = _moments(pc.if_else(fits, found, None), column.type)
     else:
         fits = None if column.may_be_null or not found.null_count else pc.is_valid(found)
@@ -250,9 +252,30 @@ def _is_no_negative_zero(found: pa.ChunkedArray) -> pa.ChunkedArray:
 def _looks(type_: pa.DataType) -> str:
     """How a text looks that means the same to everybody."""
     if pa.types.is_date(type_):
-        return f"^{_DAY}$"
+        return _DAY
     zone = "" if type_.tz is None else "Z?"
-    return f"^{_DAY}(?:{_TIME}{zone})?$"
+    return f"{_DAY}(?:{_TIME}{zone})?"
+
+
+def _are_moments(texts: pa.ChunkedArray, type_: pa.DataType) -> bool:
+    """Whether all of them are there, as long as the first and with digits where that has some, which
+    looks as it should. It is seen in a fraction of the time that the pattern takes."""
+    if texts.null_count or texts.num_chunks != 1:
+        return False
+    [chunk] = texts.chunks
+    first = chunk[0].as_py()
+    if re.fullmatch(_looks(type_), first) is None:
+        return False
+    _, places, held = chunk.buffers()
+    ends = np.frombuffer(places, np.int32)[chunk.offset :][: len(chunk) + 1]
+    if (np.diff(ends) != len(first)).any():
+        return False
+    each = np.frombuffer(held, np.uint8)[ends[0] : ends[-1]].reshape(-1, len(first))
+    is_digit = each - np.uint8(ord("0")) <= 9
+    is_same = each == each[0]
+    is_same[:, 1:] |= is_digit[0, 1:]
+    looks_so = (is_digit == is_digit[0]) & is_same
+    return bool(looks_so.all())
 
 
 def _moments(texts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, LongType
 
-from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
+from lockstep.sql.plans.nodes import AggregateCall, AggregateFunction
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.values import Unlike, added, summed
-from lockstep_engine.operators.accumulators import ROWS, Accumulator, places_of
+from lockstep_engine.operators.accumulators import ROWS, Accumulator, Groups, places_of
 
 __all__ = ["average_type", "lifted", "merged", "running", "value"]
 
@@ -105,7 +105,7 @@ def _combined(merge: str, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Ch
 
 
 def value(
-    call: AggregateCall, node: Aggregate, types: Mapping[str, DataType], totals: pa.Table
+    call: AggregateCall, node: Groups, types: Mapping[str, DataType], totals: pa.Table
 ) -> pa.ChunkedArray | None:
     """The aggregate's value by the totals of its accumulators; None where Spark is to compute it.
     Raises Unlike where it has none, so that Spark says so."""

@@ -36,7 +36,7 @@ from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact, has_order, numbered, ranked, together
+from lockstep_engine.local.values import Unlike, has_order, is_key, numbered, ranked, together
 from lockstep_engine.operators import accumulators as sql
 from lockstep_engine.operators.aggregate import (
     exact_sums_of,
@@ -47,11 +47,21 @@ from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE, ExactSum
 from lockstep_engine.operators.extremes import Extremes
 from lockstep_engine.told import fetched
 
-__all__ = ["aggregated", "groups_held", "is_aggregated"]
+__all__ = [
+    "AT",
+    "MADE",
+    "Groups",
+    "aggregated",
+    "check_types",
+    "groups_held",
+    "increments_of",
+    "is_aggregated",
+    "type_of",
+]
 
-_GROUP, _AT, _PLACE = "_group", "_at", "_place"
+_GROUP, AT, _PLACE = "_group", "_at", "_place"
 
-_MADE = (
+MADE = (
     AggregateFunction.COUNT,
     AggregateFunction.SUM,
     AggregateFunction.AVG,
@@ -65,7 +75,7 @@ def is_aggregated(operator: Operator) -> bool:
     node = operator.node
     return (
         isinstance(node, Aggregate)
-        and all(call.function in _MADE for call in node.aggregates)
+        and all(call.function in MADE for call in node.aggregates)
         and all(trace is None for trace in operator.rows)
     )
 
@@ -79,10 +89,10 @@ def aggregated(
     assert isinstance(node, Aggregate), "asked for before"
     types = {field.name: field.dataType for field in delta.schema}
     by_value = value_traces(operator)
-    _check_types(node, by_value, types)
+    check_types(node, node.keys, by_value, types)
     accumulators = sql.accumulators_of(node, by_value.keys(), types)
-    groups = _Groups.of(node, delta, traces)
-    increments = _increments(node, accumulators, delta, groups)
+    groups = Groups.of(node.keys, delta, traces)
+    increments = increments_of(node.aggregates, accumulators, delta, groups)
     table = operator.accumulators.table
     bins = {
         one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
@@ -116,10 +126,10 @@ def groups_held(spark: SparkSession, operator: Operator, trace: Rows) -> Rows:
     node = operator.node
     assert isinstance(node, Aggregate), "of which the trace is"
     types = {**{f.name: f.dataType for f in trace.schema}, **sql.declared_types(operator)}
-    _check_types(node, (), types)
+    check_types(node, node.keys, (), types)
     accumulators = sql.accumulators_of(node, (), types)
     held = trace.with_number(STEP, FIRST - 1)
-    groups = _Groups.of(node, held, {})
+    groups = Groups.of(node.keys, held, {})
     names = [one.name for one in accumulators]
     rows = held.table.select(names).append_column(_GROUP, pa.chunked_array([groups.of_delta]))
     totals = merged(rows, _GROUP, accumulators)
@@ -134,7 +144,12 @@ def groups_held(spark: SparkSession, operator: Operator, trace: Rows) -> Rows:
     return found.select(columns).with_number(WEIGHT, 1)
 
 
-def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str, DataType]) -> None:
+def check_types(
+    node: sql.Groups,
+    keys: Collection[str],
+    by_value: Collection[str],
+    types: Mapping[str, DataType],
+) -> None:
     """Raises Unlike where a type is one that is not compared or added up here as in Spark."""
     if any(isinstance(types[name], StringType) for name in sql.summed(node)):
         raise Unlike
@@ -143,12 +158,12 @@ def _check_types(node: Aggregate, by_value: Collection[str], types: Mapping[str,
         for call in node.aggregates
         if call.argument is not None and call.function.is_extreme and call.argument not in by_value
     )
-    if not are_exact([types[key] for key in node.keys]) or not all(map(has_order, merged_ends)):
+    if not all(is_key(types[key]) for key in keys) or not all(map(has_order, merged_ends)):
         raise Unlike
 
 
 @dataclass(frozen=True)
-class _Groups:
+class Groups:
     """The groups of the delta and of what was there before, by number. `first` is a row of the delta for
     each group that it has, by number, else -1."""
 
@@ -161,16 +176,16 @@ class _Groups:
     """A group's number times it, and the step from -1 on, is the number of the two."""
 
     @staticmethod
-    def of(node: Aggregate, delta: Rows, traces: Mapping[str, Rows]) -> _Groups:
+    def of(keys: tuple[str, ...], delta: Rows, traces: Mapping[str, Rows]) -> Groups:
         every = [delta, *traces.values()]
         cuts = np.cumsum([len(one) for one in every])
-        keys = [together(*(one.table[key] for one in every)) for key in node.keys]
-        numbers = np.split(numbered(keys, int(cuts[-1])), cuts[:-1])
+        columns = [together(*(one.table[key] for one in every)) for key in keys]
+        numbers = np.split(numbered(columns, int(cuts[-1])), cuts[:-1])
         first = np.full(int(cuts[-1]), -1, np.int64)
         first[numbers[0][::-1]] = np.arange(len(delta))[::-1]
         span = int(delta.table[STEP].to_numpy().max(initial=FIRST)) + 2
         of_traces = dict(zip(traces, numbers[1:], strict=True))
-        return _Groups(delta, node.keys, numbers[0], of_traces, first, span)
+        return Groups(delta, keys, numbers[0], of_traces, first, span)
 
     def at(self, groups: Integers, steps: Integers) -> Integers:
         """The numbers of groups at steps."""
@@ -190,13 +205,16 @@ class _Groups:
         return [self.delta.schema[key] for key in self.keys]
 
 
-def _increments(
-    node: Aggregate, accumulators: Sequence[sql.Accumulator], delta: Rows, groups: _Groups
+def increments_of(
+    aggregates: Sequence[AggregateCall],
+    accumulators: Sequence[sql.Accumulator],
+    delta: Rows,
+    groups: Groups,
 ) -> pa.Table:
     """Each row's group, the number of that at the step, and what it adds to the accumulators."""
-    arguments = {str(place): name for name, place in sql.places_of(node.aggregates).items()}
+    arguments = {str(place): name for name, place in sql.places_of(aggregates).items()}
     weights, steps = delta.table[WEIGHT], delta.table[STEP].to_numpy()
-    columns = {_GROUP: groups.of_delta, _AT: groups.at(groups.of_delta, steps)}
+    columns = {_GROUP: groups.of_delta, AT: groups.at(groups.of_delta, steps)}
     for one in accumulators:
         argument = arguments.get(one.name.rpartition("_")[2])
         values = None if argument is None else delta.table[argument]
@@ -205,7 +223,7 @@ def _increments(
 
 
 def _appended(
-    increments: pa.Table, groups: _Groups, accumulators: Sequence[sql.Accumulator]
+    increments: pa.Table, groups: Groups, accumulators: Sequence[sql.Accumulator]
 ) -> Rows:
     """What is added to the trace of accumulators: one row a group."""
     made = Rows.of(increments.select([one.name for one in accumulators]))
@@ -214,13 +232,13 @@ def _appended(
     return Rows.of(pa.table(columns), StructType([*groups.key_fields(), *made.schema.fields]))
 
 
-def _seeds(table: str, trace: Rows, groups: _Groups, increments: pa.Table) -> pa.Table:
+def _seeds(table: str, trace: Rows, groups: Groups, increments: pa.Table) -> pa.Table:
     """What was there before of the groups in the delta, as increments of the step before."""
     touched = groups.touched(table)
     if PLACE in trace.table.column_names:
         touched = touched[trace.table[PLACE].is_null().to_numpy()[touched]]
     of = groups.of_traces[table][touched]
-    columns = {_GROUP: of, _AT: groups.at(of, np.full(len(of), FIRST - 1))}
+    columns = {_GROUP: of, AT: groups.at(of, np.full(len(of), FIRST - 1))}
     for name in increments.column_names[2:]:
         held = trace.table[name].take(pa.array(touched))
         columns[name] = held.cast(increments[name].type)
@@ -231,23 +249,21 @@ def _totals(
     accumulators: Sequence[sql.Accumulator],
     increments: pa.Table,
     seeds: pa.Table | None,
-    groups: _Groups,
+    groups: Groups,
 ) -> pa.Table:
     """The accumulators after each step of each group, in this order, with keys, group and step."""
     parts = [increments] if seeds is None else [seeds, increments]
-    per_step = merged(pa.concat_tables(parts), _AT, accumulators)
-    at = per_step[_AT].to_numpy()
+    per_step = merged(pa.concat_tables(parts), AT, accumulators)
+    at = per_step[AT].to_numpy()
     of = at // groups.span
     totals = running(per_step, ranks(of), accumulators)
-    columns = {_AT: per_step[_AT], _GROUP: pa.chunked_array([of])}
+    columns = {AT: per_step[AT], _GROUP: pa.chunked_array([of])}
     columns[STEP] = pa.chunked_array([at % groups.span - 1])
     columns.update(groups.key_columns(of))
     return pa.table({**columns, **{one.name: totals[one.name] for one in accumulators}})
 
 
-def _with_extremes(
-    totals: pa.Table, one: Extremes, groups: _Groups, trace: Rows | None
-) -> pa.Table:
+def _with_extremes(totals: pa.Table, one: Extremes, groups: Groups, trace: Rows | None) -> pa.Table:
     """With the least and the greatest value of the argument after each step."""
     name, delta = one.argument.name, groups.delta.table
     if not has_order(one.argument.dataType):
@@ -266,7 +282,7 @@ def _with_extremes(
     numbers = np.where(by_value < 0, -1, of * (by_value.max(initial=0) + 1) + by_value)
     found = running_extremes(of, numbers, steps, weights)
     known = groups.at(of[found.at], steps[found.at])
-    places, is_known = places_in(known, totals[_AT].to_numpy())
+    places, is_known = places_in(known, totals[AT].to_numpy())
     for column, rows in ((one.least, found.least), (one.greatest, found.greatest)):
         if column is not None:
             at = rows[places]
@@ -279,7 +295,7 @@ def _weights_and_steps(rows: Rows) -> tuple[Integers, Integers]:
     return rows.table[WEIGHT].to_numpy(), rows.table[STEP].to_numpy()
 
 
-def _with_bins(appended: Rows, bins: Mapping[ExactSum, Bins], groups: _Groups) -> Rows:
+def _with_bins(appended: Rows, bins: Mapping[ExactSum, Bins], groups: Groups) -> Rows:
     """With the bins of sums, in rows of their own beside the other accumulators."""
     if not bins:
         return appended
@@ -297,7 +313,7 @@ def _with_bins(appended: Rows, bins: Mapping[ExactSum, Bins], groups: _Groups) -
     return Rows.of(rows.select(nullable.names), nullable)
 
 
-def _held_bins(exact: ExactSum, table: str, trace: Rows, groups: _Groups) -> Bins:
+def _held_bins(exact: ExactSum, table: str, trace: Rows, groups: Groups) -> Bins:
     """What was there before of a sum, for the groups in the delta, as changes of the step before."""
     touched = groups.touched(table)
     is_own = pc.fill_null(pc.equal(trace.table[PLACE], exact.place), False).to_numpy()
@@ -319,14 +335,14 @@ def _valued(
     node: Aggregate,
     types: Mapping[str, DataType],
     totals: pa.Table,
-    groups: _Groups,
+    groups: Groups,
 ) -> Rows:
     """Keys, step, and the aggregates' values after it."""
     values = {call.name: value(call, node, types, totals) for call in node.aggregates}
-    fields = {c.name: StructField(c.name, _type_of(c, types)) for c in node.aggregates}
+    fields = {c.name: StructField(c.name, type_of(c, types)) for c in node.aggregates}
     left = [call for call in node.aggregates if values[call.name] is None]
     if left:
-        names = [name for name in totals.column_names if name not in (_AT, _GROUP, STEP)]
+        names = [name for name in totals.column_names if name not in (AT, _GROUP, STEP)]
         computed = _computed(spark, node, left, types, totals.select(names))
         values.update({name: computed.table[name] for name in computed.schema.names})
         fields.update({field.name: field for field in computed.schema})
@@ -335,7 +351,7 @@ def _valued(
     return Rows.of(pa.table({**keys, STEP: totals[STEP], **values}), StructType(schema))
 
 
-def _type_of(call: AggregateCall, types: Mapping[str, DataType]) -> DataType:
+def type_of(call: AggregateCall, types: Mapping[str, DataType]) -> DataType:
     """The type of a value that is read off here."""
     if call.argument is None or call.function is AggregateFunction.COUNT:
         return LongType()

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
 from lockstep_engine.kernels.groups import Integers, in_order, starts
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, check_sum, has_order, numbered
+from lockstep_engine.local.values import Unlike, check_sum, has_equality, has_order, numbered
 
 __all__ = ["consolidated", "netted", "periods", "row_changes"]
 
@@ -26,7 +26,7 @@ _Flags = npt.NDArray[np.bool_]
 def netted(rows: Rows, by: Sequence[str]) -> Rows:
     """One row for each that is equal in the columns `by`: these and `_weight`, none 0. Raises Unlike
     where it is not known which values are equal."""
-    if not all(has_order(rows.schema[name].dataType) for name in by):
+    if not all(has_equality(rows.schema[name].dataType) for name in by):
         raise Unlike
     wanted = rows.select([*by, WEIGHT]).normalized()
     groups = numbered([wanted.table[name] for name in by], len(rows))

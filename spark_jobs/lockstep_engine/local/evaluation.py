@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lockstep.sql.circuit import Circuit, Operator, columns_read
-from lockstep.sql.plans.nodes import MultiwayJoin, Scan, UnionAll, Upsert
+from lockstep.sql.plans.nodes import MultiwayJoin, Scan, SessionGroups, UnionAll, Upsert
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
@@ -18,6 +18,7 @@ from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.thresholds import between_thresholds
 from lockstep_engine.local.union import united
 from lockstep_engine.local.upsert import upserted
@@ -113,6 +114,8 @@ class LocalOperators:
             return None
         if isinstance(operator.node, Upsert):
             return upserted(operator, changes[0], traces)
+        if isinstance(operator.node, SessionGroups):
+            return sessions(operator, changes[0], traces)
         return aggregated(context.spark, operator, changes[0], traces)
 
     def _joined(
@@ -145,4 +148,5 @@ class LocalOperators:
 def _can_be(operator: Operator) -> bool:
     """Whether an operator of several rows may be evaluated here, by what is known without its input."""
     is_told = isinstance(operator.node, MultiwayJoin | UnionAll | Upsert)
-    return is_told or is_aggregated(operator) or is_bounded(operator)
+    is_grouped = is_aggregated(operator) or are_sessions(operator)
+    return is_told or is_grouped or is_bounded(operator)

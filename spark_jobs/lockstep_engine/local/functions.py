@@ -6,24 +6,47 @@ The session's time zone is UTC, so every day of a timestamp has 24 hours, whethe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DataType, IntegerType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
-from lockstep.sql.plans.formulas import FORMATS, PARTS
+from lockstep.sql.plans.formulas import FORMATS, PARTS, UNITS
 from lockstep_engine.kernels.groups import Integers
+from lockstep_engine.local.numbers import Value, widest
 from lockstep_engine.local.values import Unlike
 from lockstep_engine.told import is_well_formed
 
-__all__ = ["FUNCTIONS", "microseconds", "remainder", "shifted"]
+__all__ = ["FUNCTIONS", "cast", "may_be_null", "microseconds", "remainder", "shifted"]
 
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds of the years 1 to 9999, which have four digits."""
 
-_HOUR = 3_600_000_000
+_HOUR, _DAY = UNITS["hour"], UNITS["day"]
+
+_CASTS: Mapping[str, DataType] = MappingProxyType(
+    {
+        "BIGINT": LongType(),
+        "DATE": DateType(),
+        "DOUBLE": DoubleType(),
+        "INT": IntegerType(),
+        "STRING": StringType(),
+    }
+)
 
 
 def remainder(whole: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
@@ -43,6 +66,79 @@ def microseconds(time: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
     if kind not in (TimestampType(), TimestampNTZType()):
         raise Unlike
     return time.cast(pa.int64())
+
+
+def cast(value: Value, to: str) -> Value:
+    """Of a kind that holds all values of its own. Raises Unlike for others."""
+    data, kind = value.data, value.kind
+    target = _CASTS[to]
+    match kind, target:
+        case (StringType(), StringType()) if kind == target:
+            return value
+        case IntegralType(), StringType():
+            return replace(value, data=data.cast(pa.string()), kind=target)
+        case IntegralType(), IntegralType() if widest([kind, target]) == target:
+            return replace(value, data=value.cast(target), kind=target)
+        case IntegralType(), DoubleType():
+            # The nearest, also of whole numbers that are between two.
+            return replace(value, data=data.cast(pa.float64(), safe=False), kind=target)
+        case ((TimestampType() | TimestampNTZType()), DateType()):
+            days = _days(data, kind).cast(pa.date32())
+            may_be = value.nullable or kind == TimestampNTZType()
+            return replace(value, data=days, kind=target, nullable=may_be)
+        case _ if kind == target and not isinstance(kind, StringType):
+            return value
+    raise Unlike
+
+
+def _days(time: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
+    """Since the epoch, of dates and timestamps of the years 1 to 9999: Arrow's calendar has no years of
+    more than two bytes. Raises Unlike for others."""
+    if kind == DateType():
+        days = time.cast(pa.int32())
+    else:
+        since = microseconds(time, kind)
+        floored = pa.chunked_array([_floored(since, _DAY) // _DAY]).cast(pa.int32())
+        days = _with_nulls_of(floored, since)
+    ends = pc.min_max(days)
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and (least < _EARLIEST // _DAY or greatest > _LATEST // _DAY):
+        raise Unlike
+    return days
+
+
+def _part(
+    of: Callable[[pa.ChunkedArray], pa.ChunkedArray], time: pa.ChunkedArray, kind: DataType
+) -> tuple[pa.ChunkedArray, DataType]:
+    """The year, the month or the day of a date or a timestamp."""
+    return of(_days(time, kind).cast(pa.date32())).cast(pa.int32()), IntegerType()
+
+
+def _truncated(
+    time: pa.ChunkedArray, kind: DataType, unit: str
+) -> tuple[pa.ChunkedArray, DataType]:
+    if kind != TimestampType():
+        raise Unlike
+    since = microseconds(time, kind)
+    if (pc.min(since).as_py() or 0) < _EARLIEST:
+        raise Unlike
+    floored = pa.chunked_array([_floored(since, UNITS[unit.lower()])])
+    return _with_nulls_of(floored, since).cast(time.type), kind
+
+
+def _absolute(number: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:
+    if not isinstance(kind, IntegralType | DoubleType):
+        raise Unlike
+    return pc.abs_checked(number), kind
+
+
+def _in_ascii(
+    changed: Callable[[pa.ChunkedArray], pa.ChunkedArray], text: pa.ChunkedArray, kind: DataType
+) -> tuple[pa.ChunkedArray, DataType]:
+    """Of other letters Java and Arrow have ideas of their own."""
+    if kind != StringType() or not pc.all(pc.string_is_ascii(text), min_count=0).as_py():
+        raise Unlike
+    return changed(text), StringType()
 
 
 def _hour(time: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:
@@ -111,11 +207,27 @@ def _text(text: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
 
 FUNCTIONS: Mapping[str, Callable[..., tuple[pa.ChunkedArray, DataType]]] = MappingProxyType(
     {
+        "abs": _absolute,
         "date_format": _date_format,
+        "date_trunc": _truncated,
+        **dict.fromkeys(("day", "dayofmonth"), partial(_part, pc.day)),
         "hour": _hour,
         "length": _length,
+        "lower": partial(_in_ascii, pc.ascii_lower),
+        "month": partial(_part, pc.month),
         "replace": _replace,
         "split_part": _split_part,
+        "trim": lambda text, kind: (pc.utf8_trim(_text(text, kind), " "), StringType()),
+        "upper": partial(_in_ascii, pc.ascii_upper),
+        "year": partial(_part, pc.year),
     }
 )
 """By the names that formulas have: of a column and its type, and what is written besides."""
+
+_DATE_PARTS = ("day", "dayofmonth", "month", "year")
+
+
+def may_be_null(function: str, kind: DataType) -> bool:
+    """Whether Spark says so of what a function gives whatever it is given, of this type."""
+    is_made_a_date = function in _DATE_PARTS and kind == TimestampNTZType()
+    return is_made_a_date or function in ("date_trunc", "split_part")

@@ -24,7 +24,7 @@ from lockstep_engine.kernels.groups import Integers, spread
 from lockstep_engine.local.changes import periods
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import are_exact, has_order, numbered, together
+from lockstep_engine.local.values import has_order, is_key, numbered, together
 
 __all__ = ["joined"]
 
@@ -75,7 +75,7 @@ def _is_exact(types: Mapping[str, StructField], equality: Equality) -> bool:
     kinds = [types[name].dataType for name in (equality.left, equality.right) if name in types]
     if all(isinstance(kind, IntegralType) for kind in kinds):
         return True
-    return are_exact(kinds) and all(kind == kinds[0] for kind in kinds)
+    return all(map(is_key, kinds)) and all(kind == kinds[0] for kind in kinds)
 
 
 def _after(before: Rows | None, change: Rows) -> pa.Table:

@@ -1,12 +1,12 @@
 """Relations whose rows are made one by one of rows that this process has.
 
-Columns are picked here, what is simple is computed (`formulas`), and windows are found that do not
-overlap; all else is Spark's, in one request: without a job, unless a row is put into several windows.
+Columns are picked here, what is simple is computed (`formulas`), and windows are found; all else is
+Spark's, in one request, and without a job, unless a row is put into several windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -14,16 +14,18 @@ from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
-from lockstep_engine.local.formulas import projected, sifted
+from lockstep_engine.local.formulas import projected, sifted, weighed
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.time_windows import in_windows
+from lockstep_engine.local.time_windows import in_windows, netted_by_pane
 from lockstep_engine.operators import State, evaluate
 from lockstep_engine.told import fetched
 
-__all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "made_here", "rows_through"]
+__all__ = ["MOST_ROWS", "Sifted", "base", "is_linear", "made_here", "rows_through", "windows_of"]
 
 MOST_ROWS = 600_000
 """Up to so many rows are made here, also on the way."""
+_MOST_TIMES = 3
+"""Or so many times as many as there are, in windows of which there are many."""
 
 
 class Sifted(NamedTuple):
@@ -43,10 +45,14 @@ def is_linear(operator: Operator) -> bool:
 
 
 def base(
-    operators: Mapping[int, Operator], ref: int, known: Callable[[int], Sifted | None]
+    operators: Mapping[int, Operator],
+    ref: int,
+    known: Callable[[int], Sifted | None],
+    by_pane: Collection[int] = (),
 ) -> tuple[Sifted, Sequence[Operator]] | None:
     """What is `known` of a relation, or of one below of whose rows its own are made, and the operators
-    that make them, first the one that comes first; None where nothing is, or they may be too many."""
+    that make them, first the one that comes first; None where nothing is, or they may be too many.
+    Windows `by_pane` are of rows that are netted first."""
     above: list[Operator] = []
     while (found := known(ref)) is None:
         operator = operators[ref]
@@ -54,7 +60,7 @@ def base(
             return None
         above.append(operator)
         [ref] = operator.inputs
-    windows = prod(map(_windows, above))
+    windows = prod(windows_of(one) for one in above if one.ref not in by_pane)
     if windows > 1 and len(found.rows) * windows > MOST_ROWS:
         return None
     return found, above[::-1]
@@ -65,16 +71,18 @@ def rows_through(
     ref: int,
     known: Callable[[int], Sifted | None],
     context: Context,
+    by_pane: Collection[int] = (),
 ) -> Rows | None:
     """The rows of a relation, with `_weight` and `_step`, by what is known; None where nothing is, or
-    they are many and Spark has to make them: it does so where it reads them."""
-    found = base(operators, ref, known)
+    they are many and Spark has to make them: it does so where it reads them. Nobody reads the time of
+    rows in windows `by_pane`."""
+    found = base(operators, ref, known, by_pane)
     if found is None:
         return None
-    (rows, conditions), above = made_here(*found)
+    (rows, conditions), above = made_here(*found, by_pane)
     if not conditions and not above:
         return rows
-    if len(rows) > MOST_ROWS:
+    if len(rows) * prod(map(windows_of, above)) > MOST_ROWS:
         return None
     frame = rows.along(context.spark)
     for condition in conditions:
@@ -84,7 +92,9 @@ def rows_through(
     return Rows(*fetched(frame))
 
 
-def made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequence[Operator]]:
+def made_here(
+    found: Sifted, above: Sequence[Operator], by_pane: Collection[int] = ()
+) -> tuple[Sifted, Sequence[Operator]]:
     """As far up as it goes without Spark, and the operators that are left."""
     while True:
         found = found.without_those_left_out()
@@ -95,15 +105,20 @@ def made_here(found: Sifted, above: Sequence[Operator]) -> tuple[Sifted, Sequenc
         elif isinstance(node, Project):
             rows = projected(found.rows, node)
             made = None if rows is None else Sifted(rows)
+        elif isinstance(node, Weigh):
+            rows = weighed(found.rows, node)
+            made = None if rows is None else Sifted(rows)
         elif isinstance(node, TimeWindow):
-            rows = in_windows(found.rows, node)
+            rows, most = found.rows, max(MOST_ROWS, _MOST_TIMES * len(found.rows))
+            given = netted_by_pane(rows, node) if above[0].ref in by_pane else rows
+            rows = in_windows(given, node, most)
             made = None if rows is None else Sifted(rows)
         if made is None:
             return found, above
         found, above = made, above[1:]
 
 
-def _windows(operator: Operator) -> int:
+def windows_of(operator: Operator) -> int:
     """How many rows it makes of one at most."""
     node = operator.node
     if not isinstance(node, TimeWindow):

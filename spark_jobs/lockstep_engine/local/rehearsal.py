@@ -6,7 +6,7 @@ What is left are values: a sum that overflows, a text that is not UTF-8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -17,11 +17,13 @@ from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.join import joined
-from lockstep_engine.local.linear import Sifted, is_linear, made_here
+from lockstep_engine.local.linear import Sifted, is_linear, made_here, windows_of
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.union import united
-from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.values import Unlike, are_exact
 from lockstep_engine.local.window import first_rows, is_bounded
+from lockstep_engine.reading import unread_times
 
 __all__ = ["can_be_worked_out"]
 
@@ -35,7 +37,7 @@ class _NoSpark:
 
 def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> bool:
     """`declared` are the columns of the sources, by their lower-case names."""
-    schemas: dict[int, StructType] = {}
+    schemas, by_pane = dict[int, StructType](), unread_times(circuit)
     try:
         for operator in circuit.operators:
             if isinstance(operator.node, Scan):
@@ -43,23 +45,27 @@ def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> b
                 schemas[operator.ref] = StructType([of[name] for name in operator.node.columns])
             else:
                 inputs = [schemas[ref] for ref in operator.inputs]
-                schemas[operator.ref] = _tried(operator, inputs)
+                schemas[operator.ref] = _tried(operator, inputs, by_pane)
     except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return not any(
-        _is_nested(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]
+        _has_lists(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]
     )
 
 
-def _tried(operator: Operator, inputs: Sequence[StructType]) -> StructType:
-    """The columns that an operator gives. Raises Unlike where Spark has to."""
+def _tried(
+    operator: Operator, inputs: Sequence[StructType], by_pane: Collection[int]
+) -> StructType:
+    """The columns that an operator gives. Raises Unlike where Spark has to, or may have to of many rows:
+    where each is in several windows, unless they are netted first."""
     rows, node = [_row_of_nulls(one) for one in inputs], operator.node
     if is_linear(operator):
-        found, above = made_here(Sifted(rows[0]), [operator])
-        if above:
+        found, above = made_here(Sifted(rows[0]), [operator], by_pane)
+        is_netted = operator.ref in by_pane and are_exact([one.dataType for one in inputs[0]])
+        if above or (windows_of(operator) > 1 and not is_netted):
             raise Unlike
         return _judged(found)
-    if any(_is_nested(field.dataType) for one in inputs for field in one):
+    if any(_has_lists(field.dataType) for one in inputs for field in one):
         raise Unlike
     changes = dict(enumerate(rows))
     if isinstance(node, MultiwayJoin):
@@ -68,6 +74,8 @@ def _tried(operator: Operator, inputs: Sequence[StructType]) -> StructType:
         return united(node, changes, lambda _: {}).schema
     if is_bounded(operator):
         return _judged(first_rows(operator, rows[0]).delta)
+    if are_sessions(operator):
+        return _judged(sessions(operator, rows[0], {}).delta)
     # Without a key there is a row of nothing, whatever comes, which is Spark's to make.
     if isinstance(node, Aggregate) and node.keys and is_aggregated(operator):
         return _judged(aggregated(_NoSpark(), operator, rows[0], {}).delta)  # type: ignore[arg-type]
@@ -99,5 +107,8 @@ def _null(kind: DataType) -> pa.Array:
     return pa.nulls(1, to_arrow_type(kind))
 
 
-def _is_nested(kind: DataType) -> bool:
-    return isinstance(kind, ArrayType | MapType | StructType)
+def _has_lists(kind: DataType) -> bool:
+    """As tables have them that Spark writes."""
+    if isinstance(kind, StructType):
+        return any(_has_lists(field.dataType) for field in kind)
+    return isinstance(kind, ArrayType | MapType)

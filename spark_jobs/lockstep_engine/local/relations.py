@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
@@ -20,15 +20,18 @@ __all__ = ["LocalRows"]
 
 
 class LocalRows:
-    """From those of the sources on. `operators` are the circuit's by ref; `is_on`: where that can be."""
+    """From those of the sources on. `operators` are the circuit's by ref, `by_pane` those that make
+    windows of which nobody reads a time; `is_on`: where that can be."""
 
     def __init__(
         self,
         operators: Mapping[int, Operator],
         sources: Mapping[str, DataFrame | Rows],
         context: Context,
+        by_pane: Collection[int] = (),
     ) -> None:
         self._operators = operators
+        self._by_pane = by_pane
         self._sources = sources
         self._context = context
         self._made: dict[int, Sifted] = {}
@@ -45,12 +48,12 @@ class LocalRows:
 
     def can_have(self, ref: int) -> bool:
         """Whether the rows are there, or can be made of such."""
-        return base(self._operators, ref, self._known) is not None
+        return base(self._operators, ref, self._known, self._by_pane) is not None
 
     def of(self, ref: int) -> Rows | None:
         """The rows of an operator's delta, with `_weight` and `_step`; None where Spark has them."""
         if ref not in self._rows:
-            rows = rows_through(self._operators, ref, self._known, self._context)
+            rows = rows_through(self._operators, ref, self._known, self._context, self._by_pane)
             if rows is None:
                 return None
             self._rows[ref] = rows

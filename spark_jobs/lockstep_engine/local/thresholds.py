@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from lockstep.sql.plans.nodes import MultiwayJoin
 from lockstep.sql.plans.thresholds import threshold
 from lockstep_engine.deltas import STEP, WEIGHT
-from lockstep_engine.local.formulas import decimal_of_both
+from lockstep_engine.local.numbers import decimal_of_both
 from lockstep_engine.local.rows import Rows
 
 __all__ = ["between_thresholds"]

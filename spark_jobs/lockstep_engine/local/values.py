@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegralType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -28,8 +29,10 @@ __all__ = [
     "added",
     "are_exact",
     "check_sum",
+    "has_equality",
     "has_order",
     "is_exact",
+    "is_key",
     "normalized",
     "numbered",
     "ranked",
@@ -70,10 +73,29 @@ def are_exact(kinds: Sequence[DataType]) -> bool:
     return all(map(is_exact, kinds))
 
 
+def is_key(kind: DataType) -> bool:
+    """The same of exact ones, and of structs of such, which have no order here."""
+    if isinstance(kind, StructType):
+        return all(is_key(field.dataType) for field in kind)
+    return is_exact(kind)
+
+
+def has_equality(kind: DataType) -> bool:
+    """Whether those values are known that Spark takes for equal, once they are normalized."""
+    return is_key(kind) or has_order(kind)
+
+
 def together(*columns: pa.ChunkedArray) -> pa.ChunkedArray:
     """Columns one after the other, of the first one's type; whole numbers of any width."""
-    kind = pa.int64() if pa.types.is_integer(columns[0].type) else columns[0].type
+    kind = pa.int64() if pa.types.is_integer(columns[0].type) else _nullable(columns[0].type)
     return pa.chunked_array([c for one in columns for c in one.cast(kind).chunks], kind)
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The same of fields of which nothing is said of nulls."""
+    if not pa.types.is_struct(kind):
+        return kind
+    return pa.struct([(field.name, _nullable(field.type)) for field in kind])
 
 
 def normalized(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -86,8 +108,8 @@ def normalized(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
     """A number for each of so many rows, the same where all columns are: 0 for the first of them, and
-    one more for each that is the first of its kind. Null is equal to null. The columns are of exact
-    types, or normalized."""
+    one more for each that is the first of its kind. Null is equal to null. The columns are keys, or
+    normalized."""
     numbers = np.zeros(size, np.int64)
     for place, column in enumerate(columns):
         codes = _codes(column.combine_chunks())
@@ -97,6 +119,10 @@ def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
 
 
 def _codes(column: pa.Array) -> Integers:
+    if pa.types.is_struct(column.type):
+        # A struct of nulls is another one than none.
+        parts = (*column.flatten(), column.is_valid())
+        return numbered([pa.chunked_array([part]) for part in parts], len(column))
     codes: Integers = column.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
     return codes
 

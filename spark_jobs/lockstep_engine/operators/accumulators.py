@@ -53,6 +53,7 @@ from lockstep_engine.deltas import WEIGHT, columns_of, quoted
 __all__ = [
     "ROWS",
     "Accumulator",
+    "Groups",
     "accumulators_of",
     "collected_name",
     "declared_types",

@@ -50,9 +50,9 @@ from lockstep_engine.operators.partitions import (
     rows_at_positions,
 )
 
-__all__ = ["netted_sessions", "sessions"]
+__all__ = ["SESSION_BOUNDS", "netted_sessions", "sessions"]
 
-_FIRST, _LAST = "_session_first", SESSION_LAST
+SESSION_BOUNDS = _FIRST, _LAST = "_session_first", SESSION_LAST
 _ONE = (_FIRST, _LAST, ROWS)
 """With the key, what a session is known by."""
 

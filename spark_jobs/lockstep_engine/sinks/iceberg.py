@@ -43,6 +43,9 @@ __all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "publish_view"]
 SMALL_ROWS = 50_000
 """Up to so many rows, of the view and of the change together, the view is written anew."""
 
+FIRST_ROWS = 1_000_000
+"""Up to so many changes are netted without Spark where nothing is in the view so far."""
+
 LACKING = "lockstep: too few rows like "
 """Marks Spark's error where a change takes back a row that is not there."""
 
@@ -113,10 +116,10 @@ class _SparkWriter:
         if set(head.columns) != set(self.columns):
             _change_columns(self, head)
         is_small = head.records + pending <= self.small_rows
-        if is_small:
+        rows = None if is_small else _append_inserted(self, branch, marker)
+        is_first = head.records == 0 and pending <= FIRST_ROWS
+        if rows is None and (is_small or is_first):
             rows = _rewrite_from_here(self, branch, head, base, marker)
-        else:
-            rows = _append_inserted(self, branch, marker)
         if rows is not None:
             return rows
         delta = _since(self, marker)

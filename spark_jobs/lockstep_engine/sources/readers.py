@@ -7,6 +7,7 @@ They are started when they are first wanted, and stay for as long as this proces
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import pickle
 import subprocess
@@ -27,6 +28,7 @@ from lockstep_engine.sources.reader import BATCH, DONE, HEAD
 __all__ = ["CannotRead", "Reader", "a_reader", "seats"]
 
 _END_SECONDS = 5.0
+_PIPE_BYTES = 1 << 20
 _MOST = 4
 
 
@@ -46,6 +48,9 @@ class Reader:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
         )
+        with suppress(AttributeError, OSError):
+            # So that neither waits for the other so often. Only Linux has it, and may refuse.
+            fcntl.fcntl(self._answers, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def read(self, reading: PlainReading, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a slice, of the reading's shape. Raises CannotRead, after which, as after what

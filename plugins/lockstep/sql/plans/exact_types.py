@@ -58,7 +58,7 @@ def _type_of(tree: Formula, node: Node, declared: Declared) -> _Type | None:
         case Constant(Decimal() as value):
             _, digits, exponent = value.as_tuple()
             return max(len(digits), -int(exponent)), -int(exponent)
-        case Constant(bool()):
+        case Constant(bool()) | Constant(is_long=True):
             return None
         case Constant(int()):
             return "int"

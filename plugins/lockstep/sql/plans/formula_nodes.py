@@ -24,7 +24,6 @@ __all__ = [
     "Prefix",
     "Remainder",
     "Shift",
-    "Year",
     "parts",
 ]
 
@@ -38,11 +37,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Constant:
-    """A whole number is an INT, with a point it is a DECIMAL of as many digits as are written. Beside a
-    decimal a whole number has as many as are written, too, but where a cast says that it is an INT."""
+    """A whole number is an INT, or `is_long`; with a point it is a DECIMAL of as many digits as are
+    written. Beside a decimal a whole number has as many as are written, too, but where a cast says that
+    it is an INT. None is a null of no type, and stands alone."""
 
-    value: bool | int | Decimal | str | datetime.date
+    value: bool | int | Decimal | str | datetime.date | None
     is_cast: bool = False
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Year:
-    """The year of a date."""
-
-    of: Formula
-
-
-@dataclass(frozen=True)
 class Prefix:
     """The first so many characters of a text."""
 
@@ -151,11 +145,12 @@ class Shift:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of a value, with what is written besides: its name in lower case."""
+    """A function of a value, with what is written besides, or of several: its name in lower case."""
 
     function: str
     of: Formula
     given: tuple[str | int, ...] = ()
+    others: tuple[Formula, ...] = ()
 
 
 Formula = (
@@ -173,7 +168,6 @@ Formula = (
     | Logic
     | Negation
     | Case
-    | Year
     | Prefix
 )
 

@@ -1,8 +1,8 @@
 """Expressions as trees, where they are simple: what a process without Spark can evaluate as Spark does.
 
-Columns and fields of them, constants, `+ - *`, remainders, times so much later, comparisons, BETWEEN,
-IN, LIKE, IS NULL, AND, OR, NOT, CASE, and some functions. Which types these are of, and so what they
-mean, only rows can tell.
+Columns and fields of them, constants, `+ - * /`, remainders, times so much later, comparisons, BETWEEN,
+IN, LIKE, IS NULL, AND, OR, NOT, CASE, IF, CAST, `||`, and some functions. Which types these are of, and
+so what they mean, only rows can tell.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from lockstep.sql.plans.formula_nodes import (
     Prefix,
     Remainder,
     Shift,
-    Year,
 )
 from lockstep.sql.plans.terms import Expression
 from lockstep.sql.reading.comparisons import SIGNS, is_chained
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
-__all__ = ["FORMATS", "PARTS", "formula"]
+__all__ = ["FORMATS", "PARTS", "UNITS", "formula"]
 
 
 class _Other(Exception):
@@ -60,6 +59,8 @@ def formula(expression: Expression) -> Formula | None:
         return None  # how Spark reads the first in a text or a pattern depends on its settings
     try:
         source, node = parsed(expression)
+        if isinstance(node, exp.Null):
+            return Constant(None)
         return None if _has_unary_plus(source.tokens) else _made(node)
     except (_Other, ProjectError, RecursionError):
         return None
@@ -146,18 +147,25 @@ def _date(node: Any) -> Formula:
 
 
 def _cast(node: Any) -> Formula:
-    """CAST(7 AS INT): of a whole number, to what it is."""
-    number, kind, is_safe = (node.args.get(name) for name in ("this", "to", "safe"))
-    is_whole = isinstance(kind, exp.DataType) and kind.is_type(exp.DataType.Type.INT)
-    number = without_parentheses(number)
-    is_negative = isinstance(number, exp.Neg)
-    digits = number.this if is_negative else number
-    if is_safe or not is_whole or not isinstance(digits, exp.Literal):
+    """CAST(7 AS INT): of a whole number, to what it is; and of what a row has, to some types."""
+    of, kind, is_safe = (node.args.get(name) for name in ("this", "to", "safe"))
+    to = None if is_safe or not isinstance(kind, exp.DataType) else _CASTS.get(kind.this)
+    if to is None or any(v for name, v in kind.args.items() if name not in ("this", "nested")):
         raise _Other
+    of = without_parentheses(of)
+    is_negative = isinstance(of, exp.Neg)
+    digits = of.this if is_negative else of
+    if not isinstance(digits, exp.Literal):
+        made = _made(of)
+        if not isinstance(made, Constant):
+            return Call("cast", made, (to,))
+        if type(made.value) is not int or to != "BIGINT":
+            raise _Other
+        return Constant(made.value, is_long=True)
     value = _literal(digits).value
-    if type(value) is not int:
+    if type(value) is not int or to not in ("INT", "BIGINT"):
         raise _Other
-    return Constant(-value if is_negative else value, is_cast=True)
+    return Constant(-value if is_negative else value, is_cast=to == "INT", is_long=to == "BIGINT")
 
 
 def _arithmetic(node: Any) -> Formula:
@@ -224,6 +232,10 @@ def _months_later(date: datetime.date, months: int) -> datetime.date:
 def _negative(node: Any) -> Formula:
     """A number that is less than 0; of anything else the negative has a type of its own."""
     [literal] = _parts(node, "this")
+    if isinstance(literal, exp.TryCast):
+        negated = literal.copy()
+        negated.set("this", exp.Neg(this=literal.this.copy()))
+        return _cast(negated)
     value = _literal(literal).value if isinstance(literal, exp.Literal) else None
     if isinstance(value, Decimal):
         return Constant(value.copy_negate())
@@ -285,18 +297,43 @@ def _case(node: Any) -> Formula:
         if isinstance(condition, Constant):
             raise _Other  # Spark looks at no branch behind it
         made.append((condition, value))
-    return Case(tuple(made), None if default is None else _made(default))
+    has_default = default is not None and not isinstance(default, exp.Null)
+    return Case(tuple(made), _made(default) if has_default else None)
+
+
+def _if(node: Any) -> Formula:
+    condition, value, default = _parts(node, "this", "true", "false")
+    if default is None:
+        raise _Other
+    return _case(exp.Case(ifs=[exp.If(this=condition, true=value)], default=default))
+
+
+def _trim(node: Any) -> Formula:
+    return Call("trim", _made(*_parts(node, "this")))
+
+
+def _joined(node: Any) -> Formula:
+    """The parser also says how other systems take a null. It reads `a || b + c` from the right, Spark
+    from the left; there is none in which both are texts."""
+    return Call("concat", _made(node.this), (), (_made(node.expression),))
 
 
 def _call(node: Any) -> Formula:
     name, [of, *given] = function_name(node), node.expressions or [None]
+    if of is None:
+        raise _Other
+    if name in _OF_SEVERAL and (name in ("coalesce", "concat") or len(given) == 1):
+        return Call(_OF_SEVERAL[name], _made(of), (), tuple(map(_made, given)))
+    if name == "date_trunc":
+        # What is written stands first.
+        of, given = (given or [None])[0], [of, *given[1:]]
     if of is None or not all(isinstance(one, exp.Literal) for one in given):
         raise _Other
     values = tuple(_literal(one).value for one in given)
-    if name == "year" and not given:
-        return Year(_made(of))
     kinds = _CALLS.get(name)
     if kinds is None or tuple(map(type, values)) != kinds:
+        raise _Other
+    if name == "date_trunc" and str(values[0]).lower() not in UNITS:
         raise _Other
     if name == "date_format" and not _is_plain_format(str(values[0])):
         raise _Other
@@ -327,14 +364,50 @@ def _prefix(node: Any) -> Formula:
 
 _CALLS: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
+        "abs": (),
         "date_format": (str,),
+        "date_trunc": (str,),
+        "day": (),
+        "dayofmonth": (),
         "hour": (),
         "length": (),
+        "lower": (),
+        "month": (),
         "replace": (str, str),
         "split_part": (str, int),
+        "upper": (),
+        "year": (),
     }
 )
 """The functions of one value, and of what kinds what is written besides is."""
+
+_OF_SEVERAL: Mapping[str, str] = MappingProxyType(
+    {**dict.fromkeys(("coalesce", "nvl", "ifnull"), "coalesce"), "concat": "concat"}
+)
+"""Functions of as many values as there are, and what they are here."""
+
+_CASTS: Mapping[Any, str] = MappingProxyType(
+    {
+        exp.DataType.Type.BIGINT: "BIGINT",
+        exp.DataType.Type.DATE: "DATE",
+        exp.DataType.Type.DOUBLE: "DOUBLE",
+        exp.DataType.Type.INT: "INT",
+        exp.DataType.Type.TEXT: "STRING",
+    }
+)
+"""Types to which values are cast."""
+
+UNITS: Mapping[str, int] = MappingProxyType(
+    {
+        "microsecond": 1,
+        "millisecond": 1000,
+        "second": 1_000_000,
+        "minute": 60_000_000,
+        "hour": 3_600_000_000,
+        "day": 86_400_000_000,
+    }
+)
+"""The units of times that are as long as each other, in microseconds."""
 
 FORMATS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
@@ -357,13 +430,14 @@ _WIDEST = 0xFFFF
 """The last character that is one unit of Java's texts."""
 
 _ENDS = (
+    TokenType.BIGINT,
     TokenType.IDENTIFIER,
     TokenType.NUMBER,
     TokenType.R_PAREN,
     TokenType.STRING,
     TokenType.VAR,
 )
-"""What stands before a sign that adds."""
+"""What stands before a sign that adds; the first of them is the L of 7L."""
 
 _DIGITS = 30
 """Of constants, with the point."""
@@ -403,6 +477,9 @@ _KINDS: Mapping[type[Any], Callable[[Any], Formula]] = MappingProxyType(
         exp.Or: _logic,
         exp.Not: _not,
         exp.Case: _case,
+        exp.If: _if,
+        exp.DPipe: _joined,
+        exp.Trim: _trim,
         exp.Anonymous: _call,
         exp.Substring: _prefix,
     }
