@@ -112,13 +112,29 @@ def number_otherwise(outbox: Outbox, name: str) -> None:
 def test_a_view_with_files_of_its_own_kind_is_left_to_spark(new_outbox: Any, change: Any) -> None:
     outbox = new_outbox(PAIR)
     outbox.publish(-1)
-    outbox.add([])
+    outbox.add([(7, None, 1, 0)])
     outbox.publish(0)
     change(outbox, table_name(outbox.lake.settings, outbox.view))
     outbox.add([(1, "a", 1, 1)])
     outbox.publish(1)
     assert not outbox.is_written_without_spark
-    assert outbox.rows() == {(1, "a"): 1}
+    assert outbox.rows() == {(7, None): 1, (1, "a"): 1}
+
+
+@pytest.mark.parametrize("change", [None, partition, sort, write_otherwise])
+@pytest.mark.parametrize("small_rows", [0, 100], ids=["first", "few"])
+def test_files_of_another_kind_are_not_written_here(
+    new_outbox: Any, change: Any, small_rows: int
+) -> None:
+    """Where rows are taken back: of few, or of a view that has none so far."""
+    outbox = new_outbox(PAIR, small_rows=small_rows)
+    outbox.publish(-1)
+    if change is not None:
+        change(outbox, table_name(outbox.lake.settings, outbox.view))
+    outbox.add([(1, "a", 1, 0), (1, "a", 1, 0), (2, "b", 1, 0), (2, "b", -1, 1)])
+    outbox.publish(1)
+    assert outbox.is_written_without_spark == (change is None)
+    assert outbox.rows() == {(1, "a"): 2}
 
 
 def test_columns_that_hold_others_are_left_to_spark(new_outbox: Any) -> None:

@@ -352,6 +352,7 @@ def test_an_append_that_the_server_executes_twice_is_void(
     new_outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = new_outbox(PAIR)
+    outbox.add([(7, "z", 1, 0)])
     outbox.publish(0)
     outbox.add([(1, "a", 2, 1)])
     import lockstep_engine.sinks.iceberg as sink
@@ -365,7 +366,7 @@ def test_an_append_that_the_server_executes_twice_is_void(
 
     monkeypatch.setattr(sink, "append", twice)
     assert outbox.publish(1).marker == 1
-    assert outbox.rows() == {(1, "a"): 2}
+    assert outbox.rows() == {(7, "z"): 1, (1, "a"): 2}
     assert len(calls) == 2
 
 

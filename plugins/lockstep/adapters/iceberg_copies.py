@@ -39,6 +39,7 @@ __all__ = [
     "copied",
     "files_of",
     "inserted_files",
+    "is_written_alike",
 ]
 
 COPIED_BYTES = 1 << 30
@@ -136,13 +137,14 @@ def _is_alike(view: TableMetadata, outbox: TableMetadata) -> bool:
         and not field.required
         for field in view.schema().fields
     )
+    return has_its_columns and is_written_alike(view, outbox)
+
+
+def is_written_alike(view: TableMetadata, outbox: TableMetadata) -> bool:
+    """Whether nobody has said that the view's files are to be other ones: sorted, in partitions, of
+    another format. Such are Spark's to write."""
     is_plain = view.spec().is_unpartitioned() and view.sort_order().is_unsorted
-    return (
-        has_its_columns
-        and is_plain
-        and outbox.spec().is_unpartitioned()
-        and _written(view) == _written(outbox)
-    )
+    return is_plain and outbox.spec().is_unpartitioned() and _written(view) == _written(outbox)
 
 
 def _written(metadata: TableMetadata) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open
-from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files
+from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
 from lockstep.adapters.iceberg_files import append_to, replace_on
 from lockstep.adapters.iceberg_netting import netted
 from lockstep.control.job import CatalogSettings
@@ -79,10 +79,12 @@ class IcebergTables(IcebergState):
     ) -> Rewritten | None:
         """One snapshot on the branch in place of all rows that are there: those of the view at `base`,
         with the changes of these steps. Both are few, and the view's are files alone, as PyIceberg would
-        go on counting deletes. None, and nothing is done, where rows cannot be compared here."""
+        go on counting deletes. None, and nothing is done, where rows cannot be compared here, or are to
+        be written otherwise."""
         with self._catalog.plain_errors(view):
             loaded, outbox = self._load(view), self._load(steps.table)
-            found = netted(loaded, base, outbox, steps)
+            is_ours = is_written_alike(loaded.metadata, outbox.metadata)
+            found = netted(loaded, base, outbox, steps) if is_ours else None
         if found is None:
             return None
         if found.lacking is None:

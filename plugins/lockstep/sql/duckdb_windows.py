@@ -72,7 +72,8 @@ def _unfold_window(select: Any, calls: Sequence[Any], over: str) -> None:
 
 def _unfold_sessions(select: Any, calls: Sequence[Any]) -> None:
     """session_window(ts, gap): the rows of each key in the order of time, numbered by how many of them
-    came more than the gap after the one before; a session is the rows of a number.
+    came more than the gap after the one before; a session is the rows of a number. Of rows of the same
+    time that one comes first that came after an earlier one.
 
     Only for a SELECT from one relation: its rows get the column under the relation's own name.
     """
@@ -94,8 +95,8 @@ def _unfold_sessions(select: Any, calls: Sequence[Any]) -> None:
         f"FROM {_text(relation)} WHERE {condition}({time}) IS NOT NULL"
     )
     numbered = (
-        f"SELECT *, sum(CASE WHEN {begins} THEN 1 ELSE 0 END) OVER ({by}ORDER BY {_TIME} "
-        f"ROWS UNBOUNDED PRECEDING) AS {_SESSION} FROM ({rows}) AS {alias}"
+        f"SELECT *, sum(CASE WHEN {begins} THEN 1 ELSE 0 END) OVER ({by}ORDER BY {_TIME}, "
+        f"{_BEFORE} NULLS FIRST ROWS UNBOUNDED PRECEDING) AS {_SESSION} FROM ({rows}) AS {alias}"
     )
     bounded = (
         f"SELECT * EXCLUDE ({_TIME}, {_BEFORE}, {_SESSION}), "

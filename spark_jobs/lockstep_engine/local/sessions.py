@@ -170,7 +170,8 @@ class _Making(NamedTuple):
         at = np.flatnonzero(begins)
         numbers = np.cumsum(begins) - 1
         rows = totals.take(pa.array(order)).append_column(AT, pa.array(numbers))
-        found = merged(rows, AT, self.accumulators).drop_columns([AT])
+        found = merged(rows, AT, self.accumulators)
+        found = found.select([one.name for one in self.accumulators])
         ends = np.append(at, len(by))[1:] - 1
         return by[at], first[at], known[reached[ends]], found
 
@@ -220,9 +221,11 @@ class _Making(NamedTuple):
             columns[name] = self._times(bound)
             fields.append(StructField(name, self.types[self.node.time]))
         made = Rows.of(pieces.totals)
-        columns.update(zip(made.schema.names, made.table.columns, strict=True))
-        schema = StructType([*fields, *made.schema.fields, StructField(WEIGHT, LongType())])
-        return Rows.of(pa.table({**columns, WEIGHT: pieces.weights}), schema)
+        (rows, *others), (counts, *totals) = made.schema.fields, made.table.columns
+        columns.update({rows.name: counts, WEIGHT: pieces.weights})
+        columns.update(zip((one.name for one in others), totals, strict=True))
+        schema = StructType([*fields, rows, StructField(WEIGHT, LongType()), *others])
+        return Rows.of(pa.table(columns), schema)
 
     def shown(self, pieces: _Pieces) -> Rows:
         """The groups' rows."""
