@@ -24,6 +24,7 @@ from lockstep_engine.before import Before
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT, quoted
 from lockstep_engine.local.aggregate import groups_held
+from lockstep_engine.local.formulas import written
 from lockstep_engine.local.linear import Sifted, rows_through
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike
@@ -336,9 +337,11 @@ class Touched:
     def _look_up_leaf(
         self, leaf: Operator, keys: Mapping[str, Numbers], context: Context
     ) -> Rows | None:
-        """The rows of a table, or of an aggregate by its groups."""
+        """The rows of a table, of an aggregate by its groups, or those that stand in the query."""
         if isinstance(leaf.node, Scan):
             return self._before.look_up(leaf.node.source, leaf.node.columns, keys)
+        if isinstance(leaf.node, Values):
+            return written(leaf.node)
         trace = self._in_trace(leaf.accumulators, keys, context)
         try:
             return None if trace is None else groups_held(context.spark, leaf, trace)
@@ -362,6 +365,8 @@ class Touched:
         """The rows of its one input that a window looks up, if there are any; None where Spark has to
         read them."""
         [trace] = operator.rows
+        if trace is None and context.is_first:
+            return ()
         if trace is None:
             found = self.looked_up(operator, context).get(0)
         elif self._before.trace(trace.table) is None:

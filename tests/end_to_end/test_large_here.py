@@ -54,6 +54,14 @@ SELECT bidder, count(DISTINCT item) AS items, sum(price) AS paid FROM bids GROUP
 CREATE MATERIALIZED VIEW days AS
 SELECT item, window(at, '1 day') AS day, count(*) AS n, max(price) AS most
 FROM bids GROUP BY item, window(at, '1 day');
+CREATE MATERIALIZED VIEW named AS
+SELECT b.item, b.bidder, name
+FROM bids b JOIN (VALUES (0, 'none'), (1, 'one')) AS s (n, name) ON b.price % 5 = s.n;
+CREATE MATERIALIZED VIEW unsold AS
+SELECT i.id, i.kind, b.bidder FROM items i LEFT JOIN bids b ON i.id = b.item AND b.price > 40;
+CREATE MATERIALIZED VIEW stays AS
+SELECT bidder, session_window(at, '1 hour').start AS since, count(*) AS n, sum(price) AS paid
+FROM bids GROUP BY bidder, session_window(at, '1 hour');
 CREATE MATERIALIZED VIEW busy AS
 SELECT window(at, '12 hours', '4 hours').start AS starts, count(*) AS n, max(price) AS most
 FROM bids GROUP BY window(at, '12 hours', '4 hours');

@@ -168,6 +168,13 @@ MORE = [
     "date_trunc('DAY', `at`)",
     "date_trunc('Millisecond', `at`)",
     "abs(`whole` - 1)",
+    "CASE `whole` WHEN 1 THEN 'one' WHEN `tiny` THEN 'other' ELSE `text` END",
+    "CASE lower(`ascii`) WHEN 'x' THEN 1 WHEN '' THEN 2 END",
+    "regexp_extract(`path`, '/([a-z]+)', 1)",
+    "regexp_extract(`path`, '([^/]*)/', 1)",
+    "regexp_extract(`path`, 'c?([^a])c*', 1)",
+    "regexp_extract(`other`, 'a([%b]?)', 1)",
+    "regexp_extract(`text`, 'a([^b-z]*)', 1)",
     "abs(`whole` - 100)",
     "abs(`real`)",
 ]

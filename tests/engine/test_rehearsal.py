@@ -68,6 +68,8 @@ def is_worked_out(query: str) -> bool:
         "SELECT s, i, r FROM (SELECT *, row_number() OVER (PARTITION BY s ORDER BY d DESC) AS r "
         "FROM (SELECT s, i, d FROM t)) WHERE r < 4",
         "SELECT window(at, '10 seconds').end AS e, n FROM t",
+        "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1)",
+        "SELECT i, name FROM t JOIN (VALUES (1, 'one'), (2, 'two')) AS v (n, name) ON i % 7 = v.n",
         "SELECT window(at, '10 seconds') AS w, n FROM t",
         "SELECT upper(s) AS s, d * 2 AS d, i / 2 AS h FROM t WHERE d > 0.5",
         "SELECT t.i, u.d FROM t LEFT JOIN u ON t.i = u.n",
@@ -107,7 +109,8 @@ def test_what_is(query: str) -> None:
         "FROM t GROUP BY window(at, '10 seconds', '2 seconds')",
         "SELECT i FROM t UNION ALL SELECT n FROM u",
         "SELECT i, rank() OVER (PARTITION BY s ORDER BY n) AS r FROM t",
-        "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1)",
+        "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1L)",
+        "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1), (2L)",
     ],
 )
 def test_what_is_left_to_spark(query: str) -> None:

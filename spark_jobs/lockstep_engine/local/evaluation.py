@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lockstep.sql.circuit import Circuit, Operator, columns_read
-from lockstep.sql.plans.nodes import MultiwayJoin, Scan, SessionGroups, UnionAll, Upsert
+from lockstep.sql.plans.nodes import MultiwayJoin, Scan, SessionGroups, UnionAll, Upsert, Values
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
@@ -38,6 +38,8 @@ def sources_of_use(circuit: Circuit) -> frozenset[str]:
     for operator in circuit.operators:
         if isinstance(operator.node, Scan):
             below[operator.ref] = frozenset([operator.node.source])
+        elif isinstance(operator.node, Values):
+            below[operator.ref] = frozenset()
         elif operator.inputs and all(ref in below for ref in operator.inputs):
             sources = frozenset(name for ref in operator.inputs for name in below[ref])
             if is_linear(operator):
@@ -127,7 +129,8 @@ class LocalOperators:
     ) -> LocalEvaluation | None:
         found = self.touched.looked_up(operator, context)
         for place in range(len(operator.inputs)):
-            is_met = any(other != place for other in changes)
+            # In a first interval nothing was there before.
+            is_met = not context.is_first and any(other != place for other in changes)
             if is_met and place not in found and not self.touched.is_new(operator, place):
                 return None
         near = between_thresholds(node, changes, found, columns_read(self.operators, operator))

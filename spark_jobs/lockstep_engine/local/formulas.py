@@ -51,7 +51,7 @@ from lockstep.sql.plans.formula_nodes import (
     Shift,
 )
 from lockstep.sql.plans.formulas import formula
-from lockstep.sql.plans.nodes import Expression, Project, Weigh
+from lockstep.sql.plans.nodes import Expression, Project, Values, Weigh
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.functions import FUNCTIONS, cast, may_be_null, remainder, shifted
 from lockstep_engine.local.numbers import Value, arithmetic, common, compared, of_kind, widest
@@ -59,7 +59,7 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, has_order
 from lockstep_engine.told import is_well_formed
 
-__all__ = ["projected", "sifted", "weighed"]
+__all__ = ["projected", "sifted", "weighed", "written"]
 
 
 def sifted(rows: Rows, conditions: Sequence[Expression]) -> tuple[Rows, Sequence[Expression]]:
@@ -112,6 +112,24 @@ def weighed(rows: Rows, node: Weigh) -> Rows | None:
     columns = [weights if name == WEIGHT else made.table[name] for name in schema.names]
     made = Rows(pa.Table.from_arrays(columns, schema=to_arrow_schema(schema)), schema)
     return made.where(pc.not_equal(weights, 0)) if node.weight.references else made
+
+
+def written(node: Values) -> Rows | None:
+    """The rows that stand in a query, with `_weight`; None where Spark is to say what they are."""
+    none = Rows(pa.table({}), StructType())
+    fields, columns = [], []
+    for name, *cells in zip(node.columns, *node.rows, strict=True):
+        found = [_evaluated(cell, none) for cell in cells]
+        values = [one for one in found if one is not None and isinstance(one.data, pa.Scalar)]
+        kinds = {one.kind for one in values} - {NullType()}
+        if len(values) < len(cells) or len(kinds) != 1:
+            return None  # of several types Spark makes one
+        [kind] = kinds
+        columns.append(pa.array([one.data.as_py() for one in values], to_arrow_type(kind)))
+        fields.append(StructField(name, kind, any(one.nullable for one in values)))
+    schema = StructType(fields)
+    rows = Rows(pa.Table.from_arrays(columns, schema=to_arrow_schema(schema)), schema)
+    return rows.with_number(WEIGHT, 1)
 
 
 def _evaluated(expression: Expression, rows: Rows) -> Value | None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep.sql.plans.formulas import FORMATS, PARTS, UNITS
+from lockstep.sql.plans.simple_functions import FORMATS, PARTS, UNITS, with_named_group
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.numbers import Value, widest
 from lockstep_engine.local.values import Unlike
@@ -199,6 +199,17 @@ def _split_part(
     return pa.chunked_array(made, pa.string()), StringType()
 
 
+def _extracted(
+    text: pa.ChunkedArray, kind: DataType, pattern: str, _: int
+) -> tuple[pa.ChunkedArray, DataType]:
+    """What stands for the group where the pattern is found first; an empty text where it is not."""
+    found = pc.extract_regex(_text(text, kind), with_named_group(pattern))
+    parts = pa.chunked_array(
+        [pc.struct_field(chunk, "part") for chunk in found.chunks], pa.string()
+    )
+    return _with_nulls_of(pc.fill_null(parts, ""), text), StringType()
+
+
 def _text(text: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
     if kind != StringType() or not is_well_formed(text):
         raise Unlike
@@ -215,6 +226,7 @@ FUNCTIONS: Mapping[str, Callable[..., tuple[pa.ChunkedArray, DataType]]] = Mappi
         "length": _length,
         "lower": partial(_in_ascii, pc.ascii_lower),
         "month": partial(_part, pc.month),
+        "regexp_extract": _extracted,
         "replace": _replace,
         "split_part": _split_part,
         "trim": lambda text, kind: (pc.utf8_trim(_text(text, kind), " "), StringType()),

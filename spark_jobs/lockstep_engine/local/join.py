@@ -38,7 +38,7 @@ def joined(
     """The join's delta, by the changes of some inputs and what was there before of those that had rows;
     both with `_weight` and `_step`. None where Spark is to make it."""
     types = {f.name: f for one in (*before.values(), *changes.values()) for f in one.schema}
-    if not all(_is_exact(types, one) for one in node.equalities):
+    if not all(_is_equal_by_bits(types, one) for one in node.equalities):
         return None
     if any(types[f.name].dataType != f.dataType for one in before.values() for f in one.schema):
         return None
@@ -69,7 +69,7 @@ def joined(
     return Sifted(Rows.of(found.select(schema.names), schema), tuple(conditions))
 
 
-def _is_exact(types: Mapping[str, StructField], equality: Equality) -> bool:
+def _is_equal_by_bits(types: Mapping[str, StructField], equality: Equality) -> bool:
     """Whether the two columns are equal in Spark where they are here; of one of them there may be no
     row, and no type."""
     kinds = [types[name].dataType for name in (equality.left, equality.right) if name in types]

@@ -13,9 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from lockstep.sql.circuit import Circuit, Operator
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll
+from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll, Values
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
+from lockstep_engine.local.formulas import written
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear, made_here, windows_of
 from lockstep_engine.local.rows import Rows
@@ -59,6 +60,9 @@ def _tried(
     """The columns that an operator gives. Raises Unlike where Spark has to, or may have to of many rows:
     where each is in several windows, unless they are netted first."""
     rows, node = [_row_of_nulls(one) for one in inputs], operator.node
+    if isinstance(node, Values):
+        known = written(node)
+        return _judged(None if known is None else Sifted(known))
     if is_linear(operator):
         found, above = made_here(Sifted(rows[0]), [operator], by_pane)
         is_netted = operator.ref in by_pane and are_exact([one.dataType for one in inputs[0]])

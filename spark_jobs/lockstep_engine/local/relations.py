@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Scan
+from lockstep.sql.plans.nodes import Scan, Values
 from lockstep.threads import in_parallel
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT
+from lockstep_engine.deltas import FIRST, STEP, WEIGHT
+from lockstep_engine.local.formulas import written
 from lockstep_engine.local.linear import Sifted, base, rows_through
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.types import column_types
@@ -68,10 +69,13 @@ class LocalRows:
         return column_types(self._context.spark, self._operators, ref, self._schema)
 
     def _schema(self, ref: int) -> StructType | None:
-        """Of what is here, and of sources, whoever has them."""
+        """Of what is here, of what stands in the query, and of sources, whoever has them."""
         if (made := self._known(ref)) is not None:
             return made.rows.schema
         node = self._operators[ref].node
+        if isinstance(node, Values):
+            rows = written(node)
+            return None if rows is None else rows.schema
         return self._sources[node.source].schema if isinstance(node, Scan) else None
 
     def _known(self, ref: int) -> Sifted | None:
@@ -82,4 +86,7 @@ class LocalRows:
             source = self._sources[node.source]
             if isinstance(source, Rows):
                 return Sifted(source.select([*node.columns, WEIGHT, STEP]))
+        if self.is_on and isinstance(node, Values) and self._context.is_first:
+            rows = written(node)
+            return None if rows is None else Sifted(rows.with_number(STEP, FIRST))
         return self._made.get(ref)

@@ -23,7 +23,16 @@ from pyspark.sql.types import (
 )
 
 from lockstep.sql.circuit import Operator
-from lockstep.sql.plans.nodes import Aggregate, Filter, Generate, Project, Scan, TimeWindow, Weigh
+from lockstep.sql.plans.nodes import (
+    Aggregate,
+    Filter,
+    Generate,
+    Project,
+    Scan,
+    TimeWindow,
+    Values,
+    Weigh,
+)
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, consolidate, quoted, step_before
@@ -128,11 +137,11 @@ def union_all(deltas: tuple[DataFrame, ...]) -> DataFrame:
 def leaf_below(
     operators: Mapping[int, Operator] | Sequence[Operator], ref: int
 ) -> tuple[Operator, Mapping[str, str]] | None:
-    """The scan or the aggregate whose rows, and no others, a relation is made of, one by one, and which
-    of the relation's columns are columns of that; None where there is more to it."""
+    """The scan, the aggregate or the written rows that a relation is made of, one by one, and of nothing
+    else, and which of the relation's columns are columns of that; None where there is more to it."""
     operator = operators[ref]
     match operator.node:
-        case Scan() | Aggregate() as node:
+        case Scan() | Aggregate() | Values() as node:
             return operator, {name: name for name in node.columns}
         case Filter() | Weigh():
             return leaf_below(operators, operator.inputs[0])

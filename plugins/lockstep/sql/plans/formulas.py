@@ -40,12 +40,13 @@ from lockstep.sql.plans.formula_nodes import (
     Remainder,
     Shift,
 )
+from lockstep.sql.plans.simple_functions import OF_SEVERAL, is_simple
 from lockstep.sql.plans.terms import Expression
 from lockstep.sql.reading.comparisons import SIGNS, is_chained
 from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep.sql.reading.trees import function_name, without_parentheses
 
-__all__ = ["FORMATS", "PARTS", "UNITS", "formula"]
+__all__ = ["formula"]
 
 
 class _Other(Exception):
@@ -290,10 +291,15 @@ def _not(node: Any) -> Formula:
 
 
 def _case(node: Any) -> Formula:
-    branches, default = _parts(node, "ifs", "default")
+    of, branches, default = _parts(node, "this", "ifs", "default")
     made = []
     for one in branches:
-        condition, value = map(_made, _parts(one, "this", "true"))
+        condition, value = _parts(one, "this", "true")
+        if of is None:
+            condition = _made(condition)
+        else:
+            condition = Comparison("=", _operand(of), _operand(condition))
+        value = _made(value)
         if isinstance(condition, Constant):
             raise _Other  # Spark looks at no branch behind it
         made.append((condition, value))
@@ -322,36 +328,17 @@ def _call(node: Any) -> Formula:
     name, [of, *given] = function_name(node), node.expressions or [None]
     if of is None:
         raise _Other
-    if name in _OF_SEVERAL and (name in ("coalesce", "concat") or len(given) == 1):
-        return Call(_OF_SEVERAL[name], _made(of), (), tuple(map(_made, given)))
+    if name in OF_SEVERAL and (name in ("coalesce", "concat") or len(given) == 1):
+        return Call(OF_SEVERAL[name], _made(of), (), tuple(map(_made, given)))
     if name == "date_trunc":
         # What is written stands first.
         of, given = (given or [None])[0], [of, *given[1:]]
     if of is None or not all(isinstance(one, exp.Literal) for one in given):
         raise _Other
     values = tuple(_literal(one).value for one in given)
-    kinds = _CALLS.get(name)
-    if kinds is None or tuple(map(type, values)) != kinds:
-        raise _Other
-    if name == "date_trunc" and str(values[0]).lower() not in UNITS:
-        raise _Other
-    if name == "date_format" and not _is_plain_format(str(values[0])):
-        raise _Other
-    if name in ("replace", "split_part") and not values[0]:
-        raise _Other
-    if name == "split_part" and not values[1]:
+    if not is_simple(name, values):
         raise _Other
     return Call(name, _made(of), values)  # type: ignore[arg-type]
-
-
-def _is_plain_format(text: str) -> bool:
-    """Whether each letter is of a part that has so many digits, whatever the time."""
-    letters = PARTS.finditer(text)
-    return (
-        text.isascii()
-        and not set(text) & set("'[]{}#")
-        and all(one.group() in FORMATS for one in letters)
-    )
 
 
 def _prefix(node: Any) -> Formula:
@@ -361,30 +348,6 @@ def _prefix(node: Any) -> Formula:
         raise _Other
     return Prefix(_made(text), size)
 
-
-_CALLS: Mapping[str, tuple[type, ...]] = MappingProxyType(
-    {
-        "abs": (),
-        "date_format": (str,),
-        "date_trunc": (str,),
-        "day": (),
-        "dayofmonth": (),
-        "hour": (),
-        "length": (),
-        "lower": (),
-        "month": (),
-        "replace": (str, str),
-        "split_part": (str, int),
-        "upper": (),
-        "year": (),
-    }
-)
-"""The functions of one value, and of what kinds what is written besides is."""
-
-_OF_SEVERAL: Mapping[str, str] = MappingProxyType(
-    {**dict.fromkeys(("coalesce", "nvl", "ifnull"), "coalesce"), "concat": "concat"}
-)
-"""Functions of as many values as there are, and what they are here."""
 
 _CASTS: Mapping[Any, str] = MappingProxyType(
     {
@@ -396,33 +359,6 @@ _CASTS: Mapping[Any, str] = MappingProxyType(
     }
 )
 """Types to which values are cast."""
-
-UNITS: Mapping[str, int] = MappingProxyType(
-    {
-        "microsecond": 1,
-        "millisecond": 1000,
-        "second": 1_000_000,
-        "minute": 60_000_000,
-        "hour": 3_600_000_000,
-        "day": 86_400_000_000,
-    }
-)
-"""The units of times that are as long as each other, in microseconds."""
-
-FORMATS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {
-        "yyyy": ("%Y", 86_400_000_000),
-        "MM": ("%m", 86_400_000_000),
-        "dd": ("%d", 86_400_000_000),
-        "HH": ("%H", 3_600_000_000),
-        "mm": ("%M", 60_000_000),
-        "ss": ("%S", 1_000_000),
-    }
-)
-"""Parts of times as Spark names them, as C does, and for how many microseconds they are the same."""
-
-PARTS = re.compile(r"([A-Za-z])\1*")
-"""Of a format: letters that are the same."""
 
 _WORDS = re.IGNORECASE | re.ASCII
 
