@@ -31,10 +31,22 @@ from lockstep_engine.local.numbers import Value, widest
 from lockstep_engine.local.values import Unlike
 from lockstep_engine.told import is_well_formed
 
-__all__ = ["FUNCTIONS", "cast", "may_be_null", "microseconds", "remainder", "shifted"]
+__all__ = [
+    "FAR",
+    "FUNCTIONS",
+    "cast",
+    "may_be_null",
+    "microseconds",
+    "near_microseconds",
+    "remainder",
+    "shifted",
+]
 
 _EARLIEST, _LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds of the years 1 to 9999, which have four digits."""
+
+FAR = 1 << 62
+"""Microseconds."""
 
 _HOUR, _DAY = UNITS["hour"], UNITS["day"]
 
@@ -139,6 +151,15 @@ def _in_ascii(
     if kind != StringType() or not pc.all(pc.string_is_ascii(text), min_count=0).as_py():
         raise Unlike
     return changed(text), StringType()
+
+
+def near_microseconds(times: pa.ChunkedArray, kind: DataType) -> Integers:
+    """Since the epoch, of those that are there. Raises Unlike for anything but timestamps, and for such
+    that a window, or a session, that they are in may begin or end where no timestamp is."""
+    since: Integers = microseconds(times.drop_null(), kind).to_numpy()
+    if since.min(initial=0) < -FAR or since.max(initial=0) > FAR:
+        raise Unlike
+    return since
 
 
 def _hour(time: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:

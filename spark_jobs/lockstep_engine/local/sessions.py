@@ -24,7 +24,7 @@ from lockstep_engine.local.accumulators import merged, value
 from lockstep_engine.local.aggregate import AT, MADE, Groups, check_types, increments_of, type_of
 from lockstep_engine.local.changes import consolidated
 from lockstep_engine.local.evaluated import LocalEvaluation
-from lockstep_engine.local.functions import microseconds
+from lockstep_engine.local.functions import FAR, near_microseconds
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike
@@ -35,8 +35,6 @@ __all__ = ["are_sessions", "sessions"]
 
 _MOST_LAID_OUT = 2_000_000
 """Pieces, at all positions together: some seconds' work."""
-_FAR = 1 << 62
-"""Microseconds: a session that far away may end where no timestamp is."""
 
 
 def are_sessions(operator: Operator) -> bool:
@@ -69,9 +67,12 @@ def sessions(operator: Operator, delta: Rows, traces: Mapping[str, Rows]) -> Loc
 
 def _gap(node: SessionGroups) -> int:
     try:
-        return interval_microseconds(node.gap)
+        gap = interval_microseconds(node.gap)
     except ValueError as error:
         raise Unlike from error  # a month has no fixed length
+    if gap > FAR:
+        raise Unlike
+    return gap
 
 
 class _Pieces(NamedTuple):
@@ -256,10 +257,7 @@ class _Making(NamedTuple):
         return consolidated(rows, node.columns)
 
     def _since(self, times: pa.ChunkedArray) -> Integers:
-        since: Integers = microseconds(times, self.types[self.node.time]).to_numpy()
-        if since.min(initial=0) < -_FAR or since.max(initial=0) > _FAR or self.gap > _FAR:
-            raise Unlike
-        return since
+        return near_microseconds(times, self.types[self.node.time])
 
     def _times(self, since: Integers) -> pa.Array:
         return pa.array(since).cast(to_arrow_type(self.types[self.node.time]))

@@ -14,14 +14,11 @@ from lockstep.sql.reading.intervals import interval_microseconds
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.changes import consolidated
-from lockstep_engine.local.functions import microseconds
+from lockstep_engine.local.functions import near_microseconds
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike, are_exact
 
 __all__ = ["in_windows", "netted_by_pane"]
-
-_FAR = 1 << 62
-"""Microseconds: a window that far away may begin, or end, where no timestamp is."""
 
 
 def in_windows(rows: Rows, node: TimeWindow, most_rows: int) -> Rows | None:
@@ -75,11 +72,7 @@ def netted_by_pane(rows: Rows, node: TimeWindow) -> Rows:
 def _times(rows: Rows, node: TimeWindow) -> Integers | None:
     """Microseconds since the epoch, of those that are there; None where windows could begin or end where
     no timestamp is, or it is none."""
-    column, kind = rows.table[node.timestamp], rows.schema[node.timestamp].dataType
     try:
-        since: Integers = microseconds(column.drop_null(), kind).to_numpy()
+        return near_microseconds(rows.table[node.timestamp], rows.schema[node.timestamp].dataType)
     except Unlike:
         return None
-    if since.min(initial=0) < -_FAR or since.max(initial=0) > _FAR:
-        return None
-    return since

@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from lockstep.sql.reading.intervals import interval_microseconds
+
 __all__ = ["FORMATS", "OF_SEVERAL", "PARTS", "UNITS", "is_simple", "with_named_group"]
 
 UNITS: Mapping[str, int] = MappingProxyType(
     {
-        "microsecond": 1,
-        "millisecond": 1000,
-        "second": 1_000_000,
-        "minute": 60_000_000,
-        "hour": 3_600_000_000,
-        "day": 86_400_000_000,
+        unit: interval_microseconds(f"1 {unit}")
+        for unit in ("microsecond", "millisecond", "second", "minute", "hour", "day")
     }
 )
 """The units of times that are as long as each other, in microseconds."""
