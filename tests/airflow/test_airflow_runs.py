@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +21,11 @@ def scheduled(airflow: Airflow) -> Any:
 
     run_id = wait_for(first, "a scheduled run")["dag_run_id"]
     return airflow.ended("shop", run_id)
+
+
+def hours_before(scheduled: Any, hours: int) -> str:
+    """A logical date that no other run has, also where the hour changes between two tests."""
+    return (datetime.fromisoformat(scheduled["logical_date"]) - timedelta(hours=hours)).isoformat()
 
 
 def by_hand(airflow: Airflow, conf: dict[str, Any]) -> Any:
@@ -62,15 +67,15 @@ def test_a_view_s_asset_gets_one_event_from_a_run_that_changed_it(
     ]
 
 
-@pytest.mark.usefixtures("scheduled")
-def test_a_backfill_of_what_is_published_compares_and_tells_nobody(airflow: Airflow) -> None:
-    top = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+def test_a_backfill_of_what_is_published_compares_and_tells_nobody(
+    airflow: Airflow, scheduled: Any
+) -> None:
     answer = airflow.post(
         "backfills",
         {
             "dag_id": "shop",
-            "from_date": (top - timedelta(hours=4)).isoformat(),
-            "to_date": (top - timedelta(hours=3)).isoformat(),
+            "from_date": hours_before(scheduled, 3),
+            "to_date": hours_before(scheduled, 2),
             "max_active_runs": 1,
         },
     )
@@ -90,10 +95,8 @@ def test_a_backfill_of_what_is_published_compares_and_tells_nobody(airflow: Airf
         assert events["asset_events"] == []
 
 
-@pytest.mark.usefixtures("scheduled")
-def test_a_run_that_is_cleared_compares_what_is_published(airflow: Airflow) -> None:
-    top = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    asked = {"logical_date": (top - timedelta(hours=2)).isoformat(), "conf": {}}
+def test_a_run_that_is_cleared_compares_what_is_published(airflow: Airflow, scheduled: Any) -> None:
+    asked = {"logical_date": hours_before(scheduled, 1), "conf": {}}
     answer = airflow.post("dags/shop/dagRuns", asked)
     assert answer.status_code == 200, answer.text
     run_id = answer.json()["dag_run_id"]
