@@ -52,7 +52,7 @@ from lockstep.control.job import (
     TableWrite,
 )
 from lockstep.control.planning import plan
-from lockstep.control.ports import Progress, State
+from lockstep.control.ports import Progress
 from lockstep.control.publishing import publish
 from lockstep.deploying import deploy
 from lockstep.runtime import Pipeline
@@ -135,7 +135,7 @@ class UnguardedEngine(ConnectEngine):
     def _publish_view(  # noqa: PLR0913, PLR0917 - in place of the engine's
         self,
         spark: SparkSession,
-        state: State,
+        state: UnguardedState,
         catalog: CatalogSettings,
         view: str,
         columns: tuple[str, ...],
@@ -145,12 +145,12 @@ class UnguardedEngine(ConnectEngine):
         incarnation: str,
     ) -> ViewPublished:
         """The view and the changes since, netted, in place of the view."""
-        del state, incarnation
+        del incarnation
         outbox = read_at(spark, catalog, outbox_table, outbox_snapshot_id)
         marker = self._published.get(view, -1)
         wanted = [*map(quoted, columns)]
         if marker < 0:
-            ensure_table(spark, catalog, view, outbox.select(*wanted), VIEW_PROPERTIES)
+            ensure_table(state, view, outbox.select(*wanted).schema, VIEW_PROPERTIES)
         delta = outbox.where(f"{STEP} > {marker}").select(*wanted, WEIGHT)
         there = spark.table(table_name(catalog, view))
         copies = there.select(*wanted, F.lit(1).cast("bigint").alias(WEIGHT))

@@ -22,11 +22,12 @@ from lockstep_engine.tables import (
     INDEX_PROPERTIES,
     TABLE_PROPERTIES,
     TRACE_PROPERTIES,
+    MakesTables,
     append,
     ensure_table,
     overwrite,
 )
-from lockstep_engine.told import few_rows, is_well_formed, no_rows
+from lockstep_engine.told import few_rows, is_well_formed, types_of_columns
 
 __all__ = [
     "FEW_RECORDS",
@@ -45,7 +46,7 @@ FEW_ROWS = 2 * FEW_RECORDS
 record may take a row away and put another there."""
 
 
-class Tables(State, Protocol):
+class Tables(State, MakesTables, Protocol):
     """The tables of one catalog and database, and rows for them."""
 
     def append_arrow(
@@ -172,15 +173,10 @@ def write_appends(
     new = [t for t in sorted({*frame_of, *appends.rows}) if t not in bases]
 
     def make(table: str) -> None:
-        found = frame_of.get(table)
-        if found is None:
-            frame = no_rows(spark, STEP_LOG_COLUMNS[table])
-        else:
-            # Of rows that are here the types are told, and not the rows.
-            frame = as_frame(spark, found.none() if isinstance(found, Rows) else found)
+        rows = frame_of.get(table)
+        schema = types_of_columns(spark, STEP_LOG_COLUMNS[table]) if rows is None else rows.schema
         of_traces = INDEX_PROPERTIES if table in appends.indexes else TRACE_PROPERTIES
-        properties = of_traces if is_trace(table) else TABLE_PROPERTIES
-        ensure_table(spark, job.catalog, table, frame, properties)
+        ensure_table(state, table, schema, of_traces if is_trace(table) else TABLE_PROPERTIES)
 
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)

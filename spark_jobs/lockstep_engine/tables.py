@@ -1,23 +1,21 @@
-"""Versioned tables through Spark: made once, read at a snapshot, appended to on a branch.
-
-Law: a table starts with one empty root snapshot, and rows reach it by appends to branches alone.
-Without a root there is nothing that the first attempt could branch from; with two, two attempts
-would start from different pasts.
-"""
+"""Versioned tables: made once, and through Spark read at a snapshot and appended to on a branch."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Protocol
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.errors import EngineFailed, Refused, StateDiverged
+from lockstep.errors import EngineFailed, Refused
 from lockstep_engine.deltas import quoted
 from lockstep_engine.failures import first_line
 from lockstep_engine.told import set_all
@@ -26,6 +24,7 @@ __all__ = [
     "INDEX_PROPERTIES",
     "TABLE_PROPERTIES",
     "TRACE_PROPERTIES",
+    "MakesTables",
     "add_columns",
     "append",
     "columns_there",
@@ -38,7 +37,6 @@ __all__ = [
 
 TABLE_PROPERTIES: Mapping[str, str] = MappingProxyType(
     {
-        "format-version": "2",
         # Without it Spark shuffles small appends by partition before it writes them.
         "write.distribution-mode": "none",
         "write.parquet.compression-codec": "zstd",
@@ -76,6 +74,8 @@ INDEX_PROPERTIES: Mapping[str, str] = MappingProxyType(
         # Rows in the order of their keys lie in few bytes: of a row group of 16 MB, five million of
         # them, a few with one key would mean all up to theirs.
         "write.parquet.row-group-size-bytes": str(512 << 10),
+        # PyIceberg (0.12) counts rows.
+        "write.parquet.row-group-limit": str(64 << 10),
     }
 )
 """Of indexes of followed tables."""
@@ -105,77 +105,40 @@ def table_name(catalog: CatalogSettings, table: str, ref: str = "") -> str:
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts if part)
 
 
+class MakesTables(Protocol):
+    """What new tables are asked of."""
+
+    def make(
+        self,
+        table: str,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+    ) -> None:
+        """Make the table with these columns, all nullable, and an empty root snapshot which carries the
+        summary, in one commit; nothing if it is there. Makes the database, too. Raises StateDiverged
+        where it is there with other columns."""
+        ...
+
+
 def ensure_table(
-    spark: SparkSession,
-    catalog: CatalogSettings,
+    tables: MakesTables,
     table: str,
-    frame: DataFrame,
+    schema: StructType,
     properties: Mapping[str, str] = TABLE_PROPERTIES,
     summary: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Make `table` with the columns of `frame`, all nullable, and no rows, if it is not there.
-
-    The table and its empty root snapshot are one commit, so that of several creators one wins and
-    the others find its table. `properties` are the table's, `summary` stands in the root snapshot's;
-    a table that is there keeps its own. Makes the database, too. Raises StateDiverged where a table
-    of that name has other columns, EngineFailed where the catalog refuses.
-    """
-    name = table_name(catalog, table)
-    # Not the frame without its rows: nothing of it is to run yet.
-    empty = spark.createDataFrame([], frame.schema)
-    writer = empty.writeTo(name).using("iceberg")
-    for key, value in properties.items():
-        writer = writer.tableProperty(key, value)
-    for key, value in summary.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    failure = _try_create(spark, catalog, table, writer)
-    if failure is None:
-        return
+    """Make `table` with columns of these types if it is not there: without Spark, which takes some
+    times as long. Raises EngineFailed where Arrow has no such types, and what `make` does."""
     try:
-        existing = spark.table(name).schema
-    except PySparkException:
+        columns = to_arrow_schema(schema)
+    except PySparkException as error:
         raise EngineFailed(
-            f"table {name} could not be made",
-            found=first_line(failure),
-            next_step="see that the catalog and its warehouse can be written to",
-        ) from failure
-    found, expected = _shape(existing), _shape(empty.schema)
-    if found != expected:
-        raise StateDiverged(
-            f"table {name} exists with other columns than this pipeline writes to it",
-            expected=", ".join(expected),
-            found=", ".join(found),
-            next_step="drop the table if nobody needs it, or use another database in the spec",
-        )
-
-
-def _try_create(
-    spark: SparkSession, catalog: CatalogSettings, table: str, writer: DataFrameWriterV2
-) -> PySparkException | None:
-    """Create, and once more after making the database: most tables are made where one exists."""
-    try:
-        writer.create()
-        return None
-    except PySparkException as error:
-        if spark.catalog.tableExists(table_name(catalog, table)):
-            return error
-    database = table_name(catalog, "")
-    try:
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {database}")
-    except PySparkException as error:
-        # Another creator may have made it in between; the next line finds out.
-        if not spark.catalog.databaseExists(database):
-            return error
-    try:
-        writer.create()
-    except PySparkException as error:
-        return error
-    return None
-
-
-def _shape(schema: StructType) -> list[str]:
-    """Columns as Iceberg keeps them: all nullable, no integers below 32 bits, no bounded strings."""
-    return [f"{field.name} {_kept(field.dataType.simpleString())}" for field in schema.fields]
+            f"table {table} could not be made",
+            found=first_line(error),
+            next_step="cast the column to a type that Iceberg has",
+        ) from error
+    tables.make(table, columns, properties, summary)
 
 
 def _kept(type_text: str) -> str:

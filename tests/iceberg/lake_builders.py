@@ -130,7 +130,7 @@ class Outbox:
         self.schema = f"{columns}, _weight bigint, _step bigint"
         self._empty = spark.createDataFrame([], self.schema)
         self.columns = tuple(self._empty.columns[:-2])
-        ensure_table(spark, settings, self.table, self._empty)
+        ensure_table(self.lake.state, self.table, self._empty.schema)
         self.snapshot = self.lake.state.head(self.table, "main")
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:

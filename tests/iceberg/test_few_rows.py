@@ -25,9 +25,9 @@ LISTS = ("n", "o")
 SUMMARY = {"lockstep.write": "one", "lockstep.step": "7"}
 
 
-def made(session: Any, lake: Lake, table: str, frame: Any) -> None:
+def made(lake: Lake, table: str, frame: Any) -> None:
     """An empty table for a frame, and a branch that is open on it."""
-    ensure_table(session, lake.settings, table, frame)
+    ensure_table(lake.state, table, frame.schema)
     lake.state.open_branch(table, "attempt_a", None)
 
 
@@ -52,7 +52,7 @@ def test_every_type_without_lists_is_as_spark_writes_it(session: Any, lake: Lake
     frame = session.createDataFrame(rows * 2, EVERY_TYPE).drop(*LISTS)
     frame = frame.withColumn("tiny", frame.b.cast("int").try_cast("tinyint"))
     for table in ("ours", "sparks"):
-        made(session, lake, table, frame)
+        made(lake, table, frame)
     assert append_few(lake, "ours", frame)
     append(lake.settings, "sparks", "attempt_a", frame, SUMMARY)
     found = read(session, lake, "ours")
@@ -80,7 +80,7 @@ def test_what_it_would_write_otherwise_it_leaves_to_spark(session: Any, lake: La
     inside = nested.selectExpr("a", "named_struct('m', m, 'n', n) AS both")
     lists = (nested.select("a", "o"), nested.select("n"), inside)
     for number, frame in enumerate((*lists, text, many)):
-        made(session, lake, f"t{number}", frame)
+        made(lake, f"t{number}", frame)
         assert not append_few(lake, f"t{number}", frame)
         assert lake.state.appended(f"t{number}", "attempt_a", None) == ()
 
@@ -90,7 +90,7 @@ def test_many_rows_are_written_as_several_files(
 ) -> None:
     monkeypatch.setattr(iceberg_files, "_MANY_ROWS", 3)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    made(session, lake, "t", session.range(1))
+    made(lake, "t", session.range(1))
     for first, count, files in ((0, 5, 1), (5, 6, 2), (11, 10, 3), (21, 100, 4)):
         more = {"lockstep.write": str(first)}
         assert append_few(lake, "t", session.range(first, first + count), more)
@@ -106,7 +106,7 @@ def test_rows_of_another_form_are_refused(
     session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(iceberg_files, "_MANY_ROWS", 3)
-    made(session, lake, "t", session.range(1).selectExpr("id", "'a' AS text"))
+    made(lake, "t", session.range(1).selectExpr("id", "'a' AS text"))
     rows = pa.table({"id": range(count), "text": [7] * count})
     with pytest.raises(ValueError, match="text"):
         lake.state.append_arrow("t", "attempt_a", rows, SUMMARY)
@@ -114,7 +114,7 @@ def test_rows_of_another_form_are_refused(
 
 def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -> None:
     frame = session.range(1)
-    ensure_table(session, lake.settings, "t", frame, TRACE_PROPERTIES)
+    ensure_table(lake.state, "t", frame.schema, TRACE_PROPERTIES)
     lake.state.open_branch("t", "attempt_a", None)
     heads = []
     for number in range(30):
@@ -135,15 +135,15 @@ def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -
 
 def test_no_rows_are_a_snapshot_too(session: Any, lake: Lake) -> None:
     frame = session.range(0)
-    made(session, lake, "t", frame)
+    made(lake, "t", frame)
     assert append_few(lake, "t", frame)
     assert lake.state.appended("t", "attempt_a", None) == ("one",)
 
 
 def test_rows_may_be_fetched_before_they_are_asked_for(session: Any, lake: Lake) -> None:
     """Of a table that is there. Whoever asks gives the frame once more, here another one."""
-    made(session, lake, "t", session.range(1))
-    made(session, lake, "new", session.range(1))
+    made(lake, "t", session.range(1))
+    made(lake, "new", session.range(1))
     with fetching(lake.state, {"t"}) as fetches:
         for table in ("t", "new"):
             fetches.begin(table, session.range(3))
@@ -160,7 +160,7 @@ def opening(lake: Lake, rows: Any, opened_at: int) -> None:
 def test_a_branch_is_made_with_what_is_written_to_it(
     session: Any, lake: Lake, is_open: bool, count: int
 ) -> None:
-    ensure_table(session, lake.settings, "t", session.range(1))
+    ensure_table(lake.state, "t", session.range(1).schema)
     root = lake.state.open_branch("t", "other", None)
     lake.state.append_rows("t", "other", [{"id": 7}], SUMMARY)
     base = lake.state.head("t", "other")
@@ -177,7 +177,7 @@ def test_a_branch_is_made_with_what_is_written_to_it(
 
 
 def test_a_branch_that_has_gone_on_is_not_written_to(session: Any, lake: Lake) -> None:
-    made(session, lake, "t", session.range(1))
+    made(lake, "t", session.range(1))
     root = lake.state.head("t", "attempt_a")
     lake.state.append_rows("t", "attempt_a", [{"id": 7}], SUMMARY)
     with pytest.raises(StateDiverged, match="attempt_a is there already"):
@@ -189,7 +189,7 @@ def test_a_branch_that_has_gone_on_is_not_written_to(session: Any, lake: Lake) -
 def test_a_branch_stands_where_it_was_opened_whoever_was_first(
     session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensure_table(session, lake.settings, "t", session.range(1))
+    ensure_table(lake.state, "t", session.range(1).schema)
     root = lake.state.open_branch("t", "before", None)
     times = 0
 
@@ -209,7 +209,7 @@ def test_a_branch_stands_where_it_was_opened_whoever_was_first(
 def test_a_branch_stands_where_it_was_opened_though_a_commit_was_refused(
     session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensure_table(session, lake.settings, "t", session.range(1))
+    ensure_table(lake.state, "t", session.range(1).schema)
     root = lake.state.open_branch("t", "before", None)
     lake.state.append_rows("t", "before", [{"id": 7}], SUMMARY)
     base = lake.state.head("t", "before")

@@ -11,6 +11,7 @@ from pyiceberg.types import IcebergType, StructType
 from lockstep.adapters.iceberg import IcebergState, is_open
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
 from lockstep.adapters.iceberg_files import append_to, replace_on
+from lockstep.adapters.iceberg_making import make_table
 from lockstep.adapters.iceberg_netting import netted
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import OutboxSteps, Rewritten
@@ -24,6 +25,19 @@ class IcebergTables(IcebergState):
     def __init__(self, catalog: CatalogSettings) -> None:
         super().__init__(catalog)
         self._lists: dict[str, bool] = {}
+
+    def make(
+        self,
+        table: str,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        summary: Mapping[str, str],
+    ) -> None:
+        """Make the table, its root snapshot and its database, if they are not there. Raises
+        StateDiverged where it is there with other columns."""
+        with self._catalog.plain_errors(table):
+            name = (self._settings.database, table)
+            make_table(self._catalog, name, columns, properties, summary)
 
     def append_arrow(
         self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]

@@ -106,7 +106,7 @@ class _SparkWriter:
         _check_types(self.target, wanted.schema)
         summary = self.target.summary(-1)
         view = self.target.view
-        ensure_table(self.spark, self.catalog, view, wanted, VIEW_PROPERTIES, summary)
+        ensure_table(self.state, view, wanted.schema, VIEW_PROPERTIES, summary)
 
     def start(self) -> None:
         empty = self.outbox.select(*map(quoted, self.columns)).limit(0)
