@@ -32,6 +32,7 @@ from lockstep_engine.reading import read_once
 from lockstep_engine.sources.decoded import Decoded
 from lockstep_engine.sources.iceberg import (
     Followed,
+    declared_types,
     look_up_before,
     read_before,
     read_table,
@@ -101,18 +102,8 @@ class Attempt:
         context = self.context()
         configure_session(context)
         with self.watch.part("decode"):
-            decoded = self._decode(context)
-            wanted = [decoded[name] for name in self._wanted_here(context) if name in decoded]
-            is_lost = not all(isinstance(one.delta, Rows) for one in wanted)
-            if context.is_all_here and not context.is_small and is_lost:
-                # Nobody but this process has read anything so far.
-                kept.extend(frame for one in decoded.values() for frame in one.kept)
-                context = replace(context, is_whole=False)
-                decoded = self._decode(context)
-            kept.extend(frame for one in decoded.values() for frame in one.kept)
             catalog = OpenCatalog(self.job.catalog)
-            followed = self._follow(context, catalog)
-            kept.extend(frame for one in followed.values() for frame in one.kept)
+            context, decoded, followed = self._read(context, catalog, kept)
             unread = {name: one for name, one in decoded.items() if one.passed is None}
             # Spark reads the records while the frames over them are built.
             with ThreadPoolExecutor(max_workers=1) as beside:
@@ -163,21 +154,27 @@ class Attempt:
 
     @cached_property
     def _is_whole(self) -> bool:
-        """Whether this process can work all of it out: what comes are plain records of topics, its types
-        are of those that are known here, and what operators look up are few rows. It is asked where
-        that makes a difference."""
-        job, topics = self.job, [one for one in self.project.sources if not one.is_table]
+        """Whether this process can work all of it out: what comes are plain records of topics, or rows
+        of tables, its types are of those that are known here, and what operators look up are few rows.
+        It is asked where that makes a difference."""
+        job, sources = self.job, self.project.sources
         is_asked = not job.base_tables or job.interval.records > FEW_RECORDS
         if not is_asked or self.known or self.guarding is not None:
             return False
-        if self._project_name in _LEFT_TO_SPARK or len(topics) < len(self.project.sources):
+        if self._project_name in _LEFT_TO_SPARK:
             return False
-        types = {one.name: plain_types(self.spark, one) for one in topics}
+        types = {
+            one.name: (declared_types if one.is_table else plain_types)(self.spark, one)
+            for one in sources
+        }
         declared = {name: one for name, one in types.items() if one is not None}
         if len(declared) < len(types) or not can_be_worked_out(self.circuit, declared):
             return False
         held = [one.table for one in self.circuit.traces if one.table in job.base_tables]
         rows = in_parallel(lambda t: self.state.total_records(t, job.base_tables[t]), held)
+        catalog = OpenCatalog(job.catalog)
+        tables = [one for one in sources if one.is_table and job.base_tables]
+        rows += in_parallel(lambda one: records_before(one, job.interval, catalog), tables)
         return max(rows, default=0) <= self._times_looked_up * MOST_ROWS
 
     @property
@@ -213,6 +210,29 @@ class Attempt:
             )
 
         return dict(zip((s.name for s in topics), in_parallel(read, topics), strict=True))
+
+    def _read(
+        self, context: Context, catalog: OpenCatalog, kept: list[DataFrame]
+    ) -> tuple[Context, Mapping[str, Decoded], Mapping[str, Followed]]:
+        """The deltas of topics, and of tables, and the interval as it is worked on: by Spark, which then
+        reads it, where this process has not got all of it. To `kept` go the frames that are to be
+        released."""
+        # Of tables it is known soon that they are not for this process to read.
+        followed = self._follow(context, catalog)
+        kept.extend(frame for one in followed.values() for frame in one.kept)
+        if not context.is_all_here or self._has(followed):
+            decoded = self._decode(context)
+            kept.extend(frame for one in decoded.values() for frame in one.kept)
+            if not context.is_all_here or self._has(decoded):
+                return context, decoded, followed
+        # Nobody but this process has read anything so far.
+        self.progress("not all of it can be read here; Spark reads and works on all of it")
+        return self._read(replace(context, is_whole=False), catalog, kept)
+
+    def _has(self, read: Mapping[str, Decoded] | Mapping[str, Followed]) -> bool:
+        """Whether this process has the rows of those sources from which an operator goes on here."""
+        used = sources_of_use(self.circuit)
+        return all(isinstance(one.delta, Rows) for name, one in read.items() if name in used)
 
     def _wanted_here(self, context: Context) -> Collection[str]:
         """The sources whose records this process is to have, as it goes on from them."""
@@ -262,8 +282,12 @@ class Attempt:
         netted = {name: one.records for name, one in followed.items() if one.is_netted}
         if not netted:
             return context
-        counted = sum(found.rows for found in in_parallel(measures.of, netted))
-        made = replace(self.context(counted - sum(netted.values())), types=context.types)
+        counted = sum(in_parallel(measures.rows, netted))
+        made = replace(
+            self.context(counted - sum(netted.values())),
+            types=context.types,
+            is_whole=context.is_all_here,
+        )
         if made.partitions != context.partitions:
             configure_session(made)
         return made
@@ -292,16 +316,17 @@ class Attempt:
     def _before(self, catalog: OpenCatalog) -> Before:
         job = self.job
         sources = {source.name: source for source in self.project.sources}
+        times = self._times_looked_up
         return Before(
             self._trace,
             lambda name, columns: read_before(self.spark, sources[name], columns, job.interval),
             cache(lambda table: self.state.total_records(table, job.base_tables[table])),
             cache(lambda name: records_before(sources[name], job.interval, catalog)),
             lambda name, columns, keys: look_up_before(
-                self.spark, sources[name], columns, keys, job.interval, catalog
+                self.spark, sources[name], columns, keys, job.interval, catalog, times
             ),
             lambda table, keys: self._look_up_trace(catalog, table, keys),
-            self._times_looked_up * MOST_ROWS,
+            times * MOST_ROWS,
         )
 
     def _trace(self, table: str) -> DataFrame | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lockstep.sql.circuit import Circuit, TraceSpec, operators_above
@@ -41,15 +42,25 @@ def in_order(
                 traces[trace.table] = trace
 
     def ordered(table: str, rows: DataFrame | Rows) -> DataFrame | Rows:
-        if table not in traces or isinstance(rows, Rows):
+        if table not in traces:
             return rows
         trace = traces[table]
+        if isinstance(rows, Rows):
+            return _sorted(rows, trace.key)
         if trace.is_index:
             # In one file it would be computed by one task.
             return spread(rows, trace.key, max(2, files_of(records)))
         return rows.sortWithinPartitions(*map(quoted, trace.key))
 
     return {table: ordered(table, rows) for table, rows in appends.items()}
+
+
+def _sorted(rows: Rows, key: Sequence[str]) -> Rows:
+    """In the order of a key: files that are written one after the other do not overlap."""
+    # Windows are structs, which Arrow does not sort.
+    names = [name for name in key if not pa.types.is_nested(rows.table.schema.field(name).type)]
+    order = [(name, "ascending") for name in names]
+    return Rows(rows.table.sort_by(order), rows.schema) if order else rows
 
 
 def files_of(rows: int) -> int:

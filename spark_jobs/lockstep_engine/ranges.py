@@ -139,6 +139,11 @@ class Measures:
                 self._known[source] = measured(delta)
         return self._known[source]
 
+    def rows(self, source: str) -> int:
+        """How many there are."""
+        delta = self._deltas[source]
+        return len(delta) if isinstance(delta, Rows) else self.of(source).rows
+
     def known_ranges(self, source: str) -> Ranges | None:
         """What is known without a job, None where it is that the delta has no row."""
         is_known = source in self._known or isinstance(self._deltas.get(source), Rows)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from lockstep.adapters.verify import verify
 from lockstep.control.receipts import ReceiptStatus
 from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
-from lockstep.sql.circuit import SMALL_RECORDS
+from lockstep.sql.circuit import SMALL_RECORDS, Circuit
 from lockstep_engine import attempt
+from lockstep_engine.context import Context
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import file_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -91,21 +95,36 @@ IN_ONE_INTERVAL = (
 )
 
 
-@pytest.mark.parametrize("by_tasks", [False, True], ids=["read_here", "read_by_tasks"])
+@pytest.mark.parametrize("how", ["read_here", "read_by_tasks", "large"])
 @pytest.mark.parametrize(
     "properties",
     [COPY_ON_WRITE, MERGE_ON_READ, DELETION_VECTORS],
     ids=["copy_on_write", "merge_on_read", "deletion_vectors"],
 )
 def test_a_view_follows_whatever_happens_to_its_tables(
-    shop: Shop, properties: dict[str, str], by_tasks: bool, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, properties: dict[str, str], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if by_tasks:
+    if how == "read_by_tasks":
         monkeypatch.setattr(file_rows, "FEW_ROWS", -1)
+        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    if how == "large":
+        # Also an interval in which a file is only rewritten.
+        monkeypatch.setattr(attempt, "FEW_RECORDS", -1)
+        monkeypatch.setattr(attempt, "Context", partial(Context, many_records=-1))
+    read, evaluated = list[Any](), attempt.evaluate_circuit
+
+    def noted(circuit: Circuit, deltas: Mapping[str, Any], *more: Any) -> Any:
+        read.extend(deltas.values())
+        return evaluated(circuit, deltas, *more)
+
+    monkeypatch.setattr(attempt, "evaluate_circuit", noted)
     two_tables(shop, properties)
     for statements in IN_ONE_INTERVAL:
         shop.follow(statements, QUERIES)
         assert not any(FULL_READ in line for line in shop.said)
+        assert not any("Spark reads and works on all of it" in line for line in shop.said)
+    assert read
+    assert how != "large" or {type(one) for one in read} == {Rows}
     checks = verify(shop.database, shop.settings, shop.said.append)
     assert [(check.view, check.equal) for check in checks] == [("big", True), ("totals", True)]
 

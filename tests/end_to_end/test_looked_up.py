@@ -6,6 +6,7 @@ It is compared with Spark's answer to its own query, asked of the tables themsel
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +202,18 @@ def traces_with(shop: Shop, column: str) -> list[str]:
 
 def keys_of_files(shop: Shop, trace: str, column: str) -> list[pa.ChunkedArray]:
     """What each file of a trace holds of a column."""
+    return [pq.read_table(path).column(column) for path in files_of(shop, trace)]
+
+
+def rows_of_groups(shop: Shop, trace: str) -> list[int]:
+    """Of all files."""
+    footers = map(pq.read_metadata, files_of(shop, trace))
+    return [one.row_group(place).num_rows for one in footers for place in range(one.num_row_groups)]
+
+
+def files_of(shop: Shop, trace: str) -> list[str]:
     files = shop.spark.sql(f"SELECT file_path FROM {trace}.files").collect()
-    return [pq.read_table(file[0].removeprefix("file:")).column(column) for file in files]
+    return [file[0].removeprefix("file:") for file in files]
 
 
 def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
@@ -222,7 +233,17 @@ def test_much_larger_tables_are_looked_up_by_what_smaller_ones_have_left(
     assert max(looked_up["lines"]) <= 250
 
 
-def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(shop: Shop) -> None:
+@pytest.fixture(params=[False, True], ids=["here", "by Spark"])
+def is_by_spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Who works out a large first interval."""
+    if request.param:
+        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    return bool(request.param)
+
+
+def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(
+    shop: Shop, is_by_spark: bool
+) -> None:
     """The rows of each file of a trace, when the table is read as a whole; keys that stand near one
     another are looked up in one place then."""
     shop.make("notes", "about INT, note STRING", COPY_ON_WRITE)
@@ -235,16 +256,16 @@ def test_what_a_large_table_comes_to_is_written_in_the_order_of_keys(shop: Shop)
     shop.advance()
     [trace] = traces_with(shop, "about")
     held = keys_of_files(shop, trace, "about")
-    assert len(held) > 1
+    assert (len(held) > 1) == is_by_spark
     assert min(map(len, held)) > 1000
     assert all(keys.equals(keys.take(pc.sort_indices(keys))) for keys in held)
     shop.follow(("DELETE FROM @notes WHERE about BETWEEN 1000 AND 1100",), noted)
 
 
 def test_an_index_has_the_rows_in_another_order_than_their_table(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, is_by_spark: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files do not overlap, and the table itself is not asked any more."""
+    """Its row groups do not overlap, and the table itself is not asked any more."""
     looked_up = noted_look_ups(monkeypatch)
     monkeypatch.setattr(touched, "FEW_STATE", 0)
     make_lines(shop, 260_000)
@@ -252,11 +273,12 @@ def test_an_index_has_the_rows_in_another_order_than_their_table(
     shop.advance()
     [index] = traces_with(shop, "whose")
     held = keys_of_files(shop, index, "piece")
-    assert len(held) == 2
+    assert len(held) == 1 + is_by_spark
     assert sum(map(len, held)) == 260_000
     assert all(keys.equals(keys.take(pc.sort_indices(keys))) for keys in held)
-    first, second = sorted((pc.min(keys).as_py(), pc.max(keys).as_py()) for keys in held)
-    assert first[1] < second[0]
+    ends = sorted((pc.min(keys).as_py(), pc.max(keys).as_py()) for keys in held)
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
+    assert is_by_spark or all(rows <= 65_536 for rows in rows_of_groups(shop, index))
     more = ("INSERT INTO @lines VALUES (-1, NULL, 3), (-2, 1, NULL)",)
     for statements in (*CHANGES_OF_LINES, more):
         shop.follow(statements, SMALL)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import IntegerType, LongType, StructType
 
 from lockstep.errors import Position
 from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Aggregate, Equality, MultiwayJoin, Node, Scan
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.ordering import files_of, in_order
 
 AT = Position("views.sql")
@@ -76,3 +79,18 @@ def test_an_index_is_in_the_order_of_its_key_as_a_whole(records: int, files: int
 
 def test_how_many_files_hold_how_many_rows() -> None:
     assert [files_of(rows) for rows in (0, 1, 4_000_000, 4_000_001)] == [1, 1, 1, 2]
+
+
+def test_rows_that_are_here_are_sorted_by_what_has_an_order() -> None:
+    """A window, a struct, has none for Arrow: rows stay as they are within the rest."""
+    circuit = circuit_of(source("l", table="o.l"), source("r", table="o.r"))
+    [trace] = [one for one in circuit.traces if one.key == ("l_a",)]
+    schema = StructType().add("l_a", IntegerType()).add("n", LongType())
+    rows = Rows(pa.table({"l_a": pa.array([3, None, 1], pa.int32()), "n": [1, 2, 3]}), schema)
+    [found] = in_order(circuit, {trace.table: rows}, ["l", "r"], 3).values()
+    assert isinstance(found, Rows)
+    assert found.table.column("n").to_pylist() == [3, 1, 2]
+    window = pa.array([{"start": 2}, {"start": 1}, {"start": 0}])
+    windows = Rows(pa.table({"l_a": window, "n": [1, 2, 3]}), schema)
+    [found] = in_order(circuit, {trace.table: windows}, ["l", "r"], 3).values()
+    assert found is windows

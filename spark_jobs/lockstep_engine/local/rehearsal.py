@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -47,7 +48,8 @@ def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> b
             else:
                 inputs = [schemas[ref] for ref in operator.inputs]
                 schemas[operator.ref] = _tried(operator, inputs, by_pane)
-    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError, PySparkException):
+        # The last: a type that Arrow has not.
         return False
     return not any(
         _has_lists(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructType
 from lockstep.lake.changed_files import FileChange
 from lockstep.lake.deleted_positions import deleted_positions
 from lockstep.lake.file_batches import file_batches
+from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
@@ -34,9 +36,12 @@ from lockstep_engine.told import types_of_columns
 __all__ = ["StepChange", "read_changes", "read_few"]
 
 BYTES_PER_TASK = 64 << 20
+_SHARE = 32
+"""Of what this process may use rows are held in so small a part: they are there a few times."""
 FEW_ROWS = 100_000
 FEW_BYTES = 4 * BYTES_PER_TASK
-"""Up to so many rows, of columns of so many bytes, are read by this process."""
+"""Up to so many rows, of columns of so many bytes, are read by this process; more rows where it works
+out all that follows from them."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,29 @@ class _ReadFiles:
             for number in batch.column(0).to_pylist():
                 yield from self._rows(files, self.changes[number])
 
-    def few(self) -> pa.Table | None:
-        """All rows, read by this process, if they are few, and little has to be read for them."""
+    def few(self, most: int) -> pa.Table | None:
+        """All rows, read by this process, if they are no more, and little has to be read for them."""
         rows = sum(_rows_expected(one.change) for one in self.changes)
-        if rows > FEW_ROWS or self._bytes() > FEW_BYTES:
+        if rows > most or self._bytes() > FEW_BYTES:
             return None
-        files = load_file_io(self.properties)
-        read = in_parallel(lambda one: list(self._rows(files, one)), self.changes)
-        found = pa.Table.from_batches(chain.from_iterable(read), schema=self.shape)
-        return found if found.num_rows <= FEW_ROWS else None
+        files, left = load_file_io(self.properties), max(FEW_BYTES, memory_bytes() // _SHARE)
+        counting = Lock()
+
+        def read(one: StepChange) -> list[pa.RecordBatch]:
+            nonlocal left
+            batches = list[pa.RecordBatch]()
+            for batch in self._rows(files, one):
+                batches.append(batch)
+                with counting:
+                    left -= batch.nbytes
+                if left < 0:
+                    break
+            return batches
+
+        parts = in_parallel(read, self.changes)
+        if left < 0 or sum(batch.num_rows for part in parts for batch in part) > most:
+            return None
+        return pa.Table.from_batches(chain.from_iterable(parts), schema=self.shape)
 
     def _bytes(self) -> int:
         """How many there are to read at most, of the wanted columns of each file."""
@@ -100,7 +119,8 @@ class _ReadFiles:
             places = counted[slice(*here)] - first
             if change.unless is None:
                 places = np.delete(np.arange(batch.num_rows), places)
-            yield from self._shaped(batch.take(pa.array(places)), change.weight, wanted.step)
+            rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+            yield from self._shaped(rows, change.weight, wanted.step)
 
     def _shaped(self, rows: pa.RecordBatch, weight: int, step: int) -> Iterator[pa.RecordBatch]:
         by_name = {name.lower(): rows.column(place) for place, name in enumerate(rows.schema.names)}
@@ -126,15 +146,16 @@ def read_few(
     source: SourceTable,
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
+    most: int,
 ) -> DataFrame | Rows | None:
-    """The same as `read_changes`, by this process; None where they are many, or much has to be read."""
-    return _read_here(spark, *_reader(spark, table, source, columns, changes))
+    """The same as `read_changes`, by this process; None where they are more, or much has to be read."""
+    return _read_here(spark, *_reader(spark, table, source, columns, changes), max(most, FEW_ROWS))
 
 
 def _read_here(
-    spark: SparkSession, read: _ReadFiles, schema: StructType
+    spark: SparkSession, read: _ReadFiles, schema: StructType, most: int
 ) -> DataFrame | Rows | None:
-    table = read.few()
+    table = read.few(most)
     if table is None:
         return None
     rows, changes = Rows(table, schema), (one.change for one in read.changes)
@@ -153,15 +174,17 @@ def read_changes(
     source: SourceTable,
     columns: tuple[str, ...],
     changes: Sequence[StepChange],
+    most: int,
     least_tasks: int,
 ) -> DataFrame | Rows:
     """The rows of the changes: the wanted columns, `_weight`, `_step`, not netted.
 
-    `columns` are lower-case names of declared columns, at least one. Large files have tasks of their
+    `columns` are lower-case names of declared columns, at least one. No more than `most`, or a few, are
+    read by this process. Large files have tasks of their
     own; small ones share them, but for `least_tasks`.
     """
     read, schema = _reader(spark, table, source, columns, changes)
-    few = _read_here(spark, read, schema)
+    few = _read_here(spark, read, schema, max(most, FEW_ROWS))
     if few is not None:
         return few
     size = sum(change.change.file.file_size_in_bytes for change in changes)

@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval, TableSlice
 from lockstep.control.ports import Progress
@@ -36,7 +37,14 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.file_rows import StepChange, read_changes, read_few
 from lockstep_engine.told import no_rows, types_of_columns
 
-__all__ = ["Followed", "look_up_before", "read_before", "read_table", "records_before"]
+__all__ = [
+    "Followed",
+    "declared_types",
+    "look_up_before",
+    "read_before",
+    "read_table",
+    "records_before",
+]
 
 
 @dataclass(frozen=True)
@@ -93,15 +101,34 @@ class _Reader:
 
     def appended(self, run: Sequence[_Step]) -> DataFrame | Rows:
         """The rows appended by a run of steps, in one read: here, where they are few."""
-        few = self._few_appended(run) if self.context.is_small else None
-        return self._appended_by_spark(run) if few is None else few
+        found = None
+        if self.context.is_small or self.context.is_all_here:
+            files = self._appended_files(run)
+            found = self._here([StepChange(number, FileChange(1, f, ())) for f, number in files])
+        return self._appended_by_spark(run) if found is None else found
 
-    def _few_appended(self, run: Sequence[_Step]) -> DataFrame | Rows | None:
-        files = list(self._appended_files(run))
-        if not are_readable(self.table, self.columns, [file for file, _ in files]):
+    def first_rows(self, step: _Step) -> Iterator[DataFrame | Rows]:
+        """The rows at the end of a step before which there were none."""
+        snapshot, found = step.slice.end, None
+        changes = changed_files(self.table, None, snapshot) if self.context.is_all_here else None
+        if changes is not None:
+            found = self._here([StepChange(step.number, one) for one in changes])
+        if found is not None:
+            yield found
+        else:
+            yield from self.all_rows(snapshot, 1, step.number)
+
+    def _here(self, changes: Sequence[StepChange]) -> DataFrame | Rows | None:
+        """The rows, read by this process; None where that is not for it."""
+        files = [one.change.file for one in changes]
+        if not are_readable(self.table, self.columns, files):
             return None
-        changes = [StepChange(number, FileChange(1, file, ())) for file, number in files]
-        return read_few(self.spark, self.table, self.source, self.columns, changes)
+        return read_few(self.spark, self.table, self.source, self.columns, changes, self._most)
+
+    @property
+    def _most(self) -> int:
+        """So many rows are read by this process, if they are more than a few."""
+        return self.context.records if self.context.is_all_here else 0
 
     def _appended_files(self, run: Sequence[_Step]) -> Iterator[tuple[DataFile, int]]:
         """The files that the steps added, each with the number of its step."""
@@ -149,7 +176,13 @@ class _Reader:
                 changes += [StepChange(step.number, change) for change in found]
         if changes:
             yield read_changes(
-                self.spark, self.table, self.source, self.columns, changes, self.context.partitions
+                self.spark,
+                self.table,
+                self.source,
+                self.columns,
+                changes,
+                self._most,
+                self.context.partitions,
             )
 
 
@@ -175,22 +208,18 @@ def read_table(
         if isinstance(slice_, TableSlice) and slice_.source == source.name and not slice_.is_empty
     ]
     if not slices:
-        return Followed(_nothing(spark, source, columns), 0)
+        return Followed(_no_change(spark, source, columns, context), 0)
     table = load_followed(catalog, source)
     steps = _steps(source, table, slices)
     # A table of which nothing is wanted but how many rows there are still has to be read.
     reader = _Reader(spark, source, columns or (source.columns[0].key,), table, context, progress)
     added = [
         *(reader.appended(run) for run in _runs(steps)),
-        *(
-            rows
-            for step in _of(steps, Reading.ALL)
-            for rows in reader.all_rows(step.slice.end, 1, step.number)
-        ),
+        *(rows for step in _of(steps, Reading.ALL) for rows in reader.first_rows(step)),
     ]
     differences = list(reader.differences(_of(steps, Reading.DIFFERENCE)))
     if not added and not differences:
-        return Followed(_nothing(spark, source, columns), 0)
+        return Followed(_no_change(spark, source, columns, context), 0)
     wanted, records = (*columns, WEIGHT, STEP), sum(slice_.records for _, slice_ in slices)
     known = [one for one in (*added, *differences) if isinstance(one, Rows)]
     if len(known) == len(added) + len(differences):
@@ -230,17 +259,22 @@ def look_up_before(
     keys: Mapping[str, Numbers],
     interval: Interval,
     catalog: OpenCatalog,
+    times: int = 1,
 ) -> Rows | None:
     """Of the rows that the table had before the interval at least those that hold wanted numbers, or
     null, in the columns `keys`, or all: `columns` and `_weight`. Read here; None where Spark should."""
     start = _start(source, interval)
-    types = {column.key: column.type for column in source.columns}
-    declared = ", ".join(f"{quoted(name)} {types[name]}" for name in columns)
-    schema = types_of_columns(spark, declared)
+    schema = types_of_columns(spark, _declared(source, columns))
     if start is None:
         return Rows(to_arrow_schema(schema).empty_table(), schema).with_number(WEIGHT, 1)
-    found = look_up(load_followed(catalog, source), start, columns, keys, catalog.copies)
+    table = load_followed(catalog, source)
+    found = look_up(table, start, columns, keys, catalog.copies, times)
     return None if found is None else Rows.of(found, schema).with_number(WEIGHT, 1)
+
+
+def declared_types(spark: SparkSession, source: SourceTable) -> StructType:
+    """The columns of a followed table, by their lower-case names."""
+    return types_of_columns(spark, _declared(source, tuple(one.key for one in source.columns)))
 
 
 def records_before(source: SourceTable, interval: Interval, catalog: OpenCatalog) -> int:
@@ -308,8 +342,22 @@ def _runs(steps: Sequence[_Step]) -> Iterator[list[_Step]]:
         yield run
 
 
+def _no_change(
+    spark: SparkSession, source: SourceTable, columns: tuple[str, ...], context: Context
+) -> DataFrame | Rows:
+    if not context.is_all_here:
+        return _nothing(spark, source, columns)
+    schema = types_of_columns(
+        spark, _declared(source, columns, f"{WEIGHT} bigint", f"{STEP} bigint")
+    )
+    return Rows(to_arrow_schema(schema).empty_table(), schema)
+
+
+def _declared(source: SourceTable, columns: tuple[str, ...], *more: str) -> str:
+    types = {column.key: column.type for column in source.columns}
+    return ", ".join([*(f"{quoted(name)} {types[name]}" for name in columns), *more])
+
+
 def _nothing(spark: SparkSession, source: SourceTable, columns: tuple[str, ...]) -> DataFrame:
     """No change at all: the catalog is not asked."""
-    types = {column.key: column.type for column in source.columns}
-    wanted = [f"{quoted(name)} {types[name]}" for name in columns]
-    return no_rows(spark, ", ".join([*wanted, f"{WEIGHT} bigint", f"{STEP} bigint"]))
+    return no_rows(spark, _declared(source, columns, f"{WEIGHT} bigint", f"{STEP} bigint"))
