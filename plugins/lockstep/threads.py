@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MAX_THREADS", "in_parallel"]
+__all__ = ["MAX_THREADS", "in_parallel", "processors"]
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -26,3 +27,8 @@ def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> lis
     with ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(todo))) as pool:
         futures = [pool.submit(work, item) for item in todo]
     return [future.result() for future in futures]
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))

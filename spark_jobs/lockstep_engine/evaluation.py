@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
@@ -32,7 +34,7 @@ from lockstep.sql.plans.nodes import (
     Watermark,
     Window,
 )
-from lockstep.threads import MAX_THREADS
+from lockstep.threads import MAX_THREADS, processors
 from lockstep_engine.before import Before
 from lockstep_engine.computed import computed
 from lockstep_engine.context import Context
@@ -45,7 +47,7 @@ from lockstep_engine.deltas import (
     quoted,
 )
 from lockstep_engine.judging import evaluated_now, may_fail
-from lockstep_engine.local.changes import consolidated
+from lockstep_engine.local.changes import consolidated, is_netted
 from lockstep_engine.local.evaluation import LocalOperators
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
@@ -59,9 +61,13 @@ from lockstep_engine.operators.window import first_before, is_limit
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 from lockstep_engine.touched import Touched, rows_of
+from lockstep_engine.turns import in_turns
 
 __all__ = ["Evaluated", "LeftToSpark", "evaluate_circuit"]
 
+_AT_ONCE = 4
+"""So many operators of a large interval are worked out at the same time: the rows of each are in memory
+a few times then."""
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
@@ -108,7 +114,8 @@ def evaluate_circuit(
     and a join's other side does not look for partners. In a pipeline's first interval no source may be
     silent, as a global aggregate has a row from the first interval on. `measures` are those of the same
     deltas, where somebody has begun to measure them. `on_append` is told of the rows of each trace as
-    soon as there is a frame of them, or they are here. Raises LeftToSpark.
+    soon as there is a frame of them, or they are here; of a large interval that is worked out here, at
+    the end. Raises LeftToSpark.
     """
     by_ref = _by_ref(circuit)
     result = Evaluated()
@@ -134,15 +141,10 @@ def evaluate_circuit(
             empty,
             pool,
         )
-        for operator in circuit.operators:
-            due = building.count_due(operator)
-            if not due and _is_silent(operator, silent, building.silent, context):
-                building.silent[operator.ref] = operator
-                continue
-            appends: Mapping[str, DataFrame | Rows] | None = building.evaluated_here(operator)
-            if appends is None:
-                building.check_few(operator)
-                appends = building.evaluated_by_spark(operator, result)
+        is_large = context.is_all_here and not context.is_small
+        at_once = min(_AT_ONCE, processors()) if is_large else 1
+        evaluated = partial(building.evaluated, silent=silent, result=result)
+        for _, appends in in_turns(circuit.operators, evaluated, at_once):
             # Equal traces of two operators hold equal rows: they are written once.
             for table, rows in appends.items():
                 if table not in result.appends:
@@ -188,8 +190,30 @@ class _Building:
     """How far each watermark is."""
     of_nothing: set[int] = field(default_factory=set)
     """The operators of which it is known that nothing comes in."""
+    lock: Lock = field(default_factory=Lock)
+    """Held by who looks at what has been made so far, or adds to it."""
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
+
+    def evaluated(
+        self, operator: Operator, silent: Collection[str], result: Evaluated
+    ) -> Mapping[str, DataFrame | Rows]:
+        """What an operator appends, whose delta is there now, or known to be empty. May be called in
+        several threads; what takes long where rows are many is done at the same time."""
+        with self.lock:
+            due = self.count_due(operator)
+            if not due and _is_silent(operator, silent, self.silent, self.context):
+                self.silent[operator.ref] = operator
+                return {}
+            here = LocalOperators(self.operators, self.silent, self.local, self.touched)
+            begun = here.begin(operator, self.context)
+        made = begun() if callable(begun) else None
+        with self.lock:
+            found = here.end(operator, made, self.context) if callable(begun) else begun
+            if found is not None:
+                return found
+            self.check_few(operator)
+            return self.evaluated_by_spark(operator, result)
 
     def evaluated_by_spark(self, operator: Operator, result: Evaluated) -> Mapping[str, DataFrame]:
         """What an operator appends, whose delta is now a frame."""
@@ -358,11 +382,6 @@ class _Building:
         self.deltas[ref] = found
         return found
 
-    def evaluated_here(self, operator: Operator) -> Mapping[str, Rows] | None:
-        """What an operator appends that is evaluated by this process, else None."""
-        operators = LocalOperators(self.operators, self.silent, self.local, self.touched)
-        return operators.evaluate(operator, self.context)
-
     def check_few(self, operator: Operator) -> None:
         """Before Spark evaluates it. Raises LeftToSpark where it would be sent too many rows."""
         if not self.context.is_all_here or self.context.is_small:
@@ -378,11 +397,11 @@ class _Building:
     def outbox_rows(self, outbox: OutboxSpec) -> DataFrame | Rows:
         """A view's change as the outbox has it: netted, under the view's own column names."""
         columns = self.operators[outbox.ref].node.columns
-        is_netted = _is_consolidated(self.operators[outbox.ref], self.operators)
+        is_settled = _is_consolidated(self.operators[outbox.ref], self.operators)
         rows = self.local.of(outbox.ref) if self.local.is_on else None
         if rows is not None:
             try:
-                rows = rows if is_netted else consolidated(rows, columns)
+                rows = rows if is_settled or is_netted(rows) else consolidated(rows, columns)
             except Unlike:
                 rows = None
         if rows is not None:
@@ -390,7 +409,7 @@ class _Building:
             return rows.renamed({**names, WEIGHT: WEIGHT, STEP: STEP})
         self.check_few(self.operators[outbox.ref])
         delta = self.delta(outbox.ref)
-        return _outbox_rows(outbox, delta if is_netted else consolidate(delta, columns), columns)
+        return _outbox_rows(outbox, delta if is_settled else consolidate(delta, columns), columns)
 
     def _made(self, ref: int) -> DataFrame:
         """Of rows that are here, if only one reads it, and nobody has asked for them, Spark makes it."""

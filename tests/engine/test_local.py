@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, NullType, StringType, Struct
 
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
-from lockstep_engine.local import linear
+from lockstep_engine.local import linear, values
 from lockstep_engine.local.accumulators import lifted, merged, running
 from lockstep_engine.local.changes import consolidated, netted, periods
 from lockstep_engine.local.exact_sums import Bins, binned
@@ -26,12 +26,12 @@ from lockstep_engine.local.union import united
 from lockstep_engine.local.values import (
     Unlike,
     added,
+    grouped,
     has_order,
     is_exact,
     is_key,
     numbered,
     ranked,
-    summed,
 )
 from lockstep_engine.operators.accumulators import Accumulator
 
@@ -345,7 +345,7 @@ MOST = (1 << 63) - 1
 def test_sums_that_overflow_are_left_to_spark() -> None:
     longs = pa.chunked_array([[MOST, 1]])
     with pytest.raises(Unlike):
-        summed(pa.table({"by": [0, 0], "x": longs}), "by", ["x"])
+        grouped(pa.table({"by": [0, 0], "x": longs}), "by", {"x": "sum"})
     with pytest.raises(Unlike):
         added(longs, longs)
     with pytest.raises(Unlike):
@@ -423,3 +423,37 @@ def test_which_types_are_compared_here() -> None:
     assert not is_key(half)
     assert not is_exact(pair)
     assert not has_order(pair)
+
+
+@pytest.mark.parametrize("apart", [1, 1000])
+@pytest.mark.parametrize("first", [0, 1 << 40])
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.int32(), pa.timestamp("us", "UTC"), pa.decimal128(38, 2)], ids=str
+)
+def test_groups_come_in_order_with_what_their_values_come_to(
+    kind: pa.DataType, first: int, apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole numbers near one another are places in a table, others are hashed."""
+    hashed, by_hash = list[str](), values._by_hash
+    monkeypatch.setattr(values, "_by_hash", lambda *of: (hashed.append(of[1]), by_hash(*of))[1])
+    by = [first + apart * one for one in (3, 0, 3, 2, 0, 3, 2)]
+    numbers = [5, None, -7, None, 4, None, None]
+    column = pa.array(numbers, pa.int64()).cast(kind)
+    merges = {"least": "min", "most": "max"}
+    if not pa.types.is_timestamp(kind):
+        merges["total"] = "sum"
+    rows = pa.table({"by": by, **dict.fromkeys(merges, column)})
+    found = grouped(rows.take(pa.array(range(7))), "by", merges)
+    wanted = pa.table(
+        {
+            "by": sorted(set(by)),
+            "least": pa.array([4, None, -7]).cast(kind),
+            "most": pa.array([4, None, 5]).cast(kind),
+            "total": pa.array([4, None, -2]).cast(kind),
+        }
+    )
+    assert found == wanted.select(found.column_names)
+    assert bool(hashed) == (apart > 1 or pa.types.is_decimal(kind))
+    assert set(found.column_names) == {"by", *merges}
+    assert grouped(rows.slice(0, 0), "by", merges).num_rows == 0
+    assert grouped(rows, "by", {})["by"].to_pylist() == sorted(set(by))

@@ -16,6 +16,7 @@ from lockstep_engine.kernels import exact_sums
 from lockstep_engine.kernels.comoments import COUNTS, PRODUCTS, XS, YS, running_comoments
 from lockstep_engine.kernels.exact_sums import running_sums
 from lockstep_engine.kernels.extremes import running_extremes
+from lockstep_engine.kernels.groups import numbered_by_table, pairs, spread
 
 Change = tuple[int, int, int, int]
 
@@ -239,3 +240,30 @@ def test_equal_numbers_do_not_deviate_and_what_is_no_number_is_none() -> None:
     assert math.isnan(of(math.nan, 1.0))
     assert math.isnan(of(math.inf, 1.0))
     assert of(1e200, -1e200) == math.inf
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_values_are_numbered_as_they_come_up(values: list[int]) -> None:
+    found = numbered_by_table(np.array(values, np.int64), 10).tolist()
+    assert found == [list(dict.fromkeys(values)).index(value) for value in values]
+
+
+@given(st.lists(st.integers(0, 6)), st.lists(st.integers(0, 6)))
+def test_pairs_are_those_of_equal_numbers(ours: list[int], theirs: list[int]) -> None:
+    """In the order of ours; also where each of theirs is another one."""
+    wanted = [
+        (i, j) for i, one in enumerate(ours) for j, other in enumerate(theirs) if one == other
+    ]
+    numbers = [np.array(one, np.int64) for one in (ours, theirs)]
+    found = pairs(*numbers, most=len(wanted))
+    assert found is not None
+    assert list(zip(*(one.tolist() for one in found), strict=True)) == wanted
+    assert not wanted or pairs(*numbers, most=len(wanted) - 1) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 3))))
+def test_ranges_are_laid_out(ranges: list[tuple[int, int]]) -> None:
+    first, size = np.array(ranges, np.int64).reshape(-1, 2).T
+    found = spread(first, first + size)
+    wanted = [(place, at) for place, (a, n) in enumerate(ranges) for at in range(a, a + n)]
+    assert list(zip(*(one.tolist() for one in found), strict=True)) == wanted

@@ -123,4 +123,4 @@ class _There:
 
 
 def _without(some: Integers, others: Integers) -> Integers:
-    return np.setdiff1d(some, others, assume_unique=True)
+    return np.setdiff1d(some, others, assume_unique=True) if len(others) else some

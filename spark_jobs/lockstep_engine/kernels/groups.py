@@ -11,6 +11,9 @@ __all__ = [
     "Integers",
     "Positions",
     "in_order",
+    "is_dense",
+    "numbered_by_table",
+    "pairs",
     "places_in",
     "positions_of",
     "ranks",
@@ -19,6 +22,7 @@ __all__ = [
 ]
 
 Integers = NDArray[np.int64]
+_PLACES_A_ROW = 4
 
 
 def in_order(*columns: Integers) -> Integers:
@@ -43,6 +47,43 @@ def starts(*columns: Integers) -> NDArray[np.bool_]:
     return is_new
 
 
+def is_dense(span: int, rows: int) -> bool:
+    """Whether a table with a place for each of so many numbers is worth its memory: to look a number up
+    in it takes a fraction of what hashing or sorting it does."""
+    return span <= _PLACES_A_ROW * rows
+
+
+def numbered_by_table(values: Integers, span: int) -> Integers:
+    """A number for each value, where these are from 0 to before `span`: 0 for the first of them, and one
+    more for each that is the first of its kind."""
+    size = len(values)
+    first = np.full(span, size, np.int64)
+    first[values[::-1]] = np.arange(size)[::-1]
+    there = np.flatnonzero(first < size)
+    number_of = np.empty(span, np.int64)
+    number_of[there[np.argsort(first[there])]] = np.arange(len(there))
+    return number_of[values]
+
+
+def pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Integers] | None:
+    """The places of those that are equal, in the order of ours; None where they would be more. Numbers
+    are from 0 on, and not many more than there are of them."""
+    span = int(max(ours.max(initial=-1), theirs.max(initial=-1))) + 1
+    counts = np.bincount(theirs, minlength=span)
+    begins = np.cumsum(counts) - counts
+    first = begins[ours]
+    last = first + counts[ours]
+    if int((last - first).sum()) > most:
+        return None
+    if counts.max(initial=0) > 1:
+        order = np.argsort(theirs, kind="stable")
+    else:
+        order = np.empty(len(theirs), np.int64)
+        order[begins[theirs]] = np.arange(len(theirs))
+    places, within = spread(first, last)
+    return places, order[within]
+
+
 def ranks(groups: Integers) -> Integers:
     """How many rows of the same group are before each, where they are sorted by group."""
     places = np.arange(len(groups))
@@ -61,6 +102,9 @@ def spread(first: Integers, last: Integers) -> tuple[Integers, Integers]:
     """For each range its place, as often as it has numbers, and the numbers: from `first` on, and before
     `last`."""
     counts = np.maximum(last - first, 0)
+    if counts.max(initial=0) <= 1:
+        places = np.flatnonzero(counts)
+        return places, first[places]
     places = np.repeat(np.arange(len(counts)), counts)
     begins = np.cumsum(counts) - counts
     return places, np.arange(len(places)) + np.repeat(first - begins, counts)

@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, Long
 
 from lockstep.sql.plans.nodes import AggregateCall, AggregateFunction
 from lockstep_engine.kernels.groups import Integers
-from lockstep_engine.local.values import Unlike, added, summed
+from lockstep_engine.local.values import Unlike, added, grouped
 from lockstep_engine.operators.accumulators import ROWS, Accumulator, Groups, places_of
 
 __all__ = ["average_type", "lifted", "merged", "running", "value"]
@@ -61,17 +61,10 @@ def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray
 def merged(rows: pa.Table, by: str, accumulators: Sequence[Accumulator]) -> pa.Table:
     """One row for each value of `by`, in order, with the accumulators merged. Raises Unlike where Spark
     should."""
-    sums = summed(rows, by, [a.name for a in accumulators if a.merge == "sum"]).sort_by(by)
-    ends = [(a.name, a.merge) for a in accumulators if a.merge != "sum"]
-    if not ends:
-        return sums
-    for name, _ in ends:
-        _check_has_order(rows[name])
-    # Arrow's own order of groups depends on how columns are cut into chunks, too.
-    found = rows.group_by([by], use_threads=False).aggregate(ends).sort_by(by)
-    for name, merge in ends:
-        sums = sums.append_column(name, found[f"{name}_{merge}"])
-    return sums
+    for one in accumulators:
+        if one.merge != "sum":
+            _check_has_order(rows[one.name])
+    return grouped(rows, by, {one.name: one.merge for one in accumulators})
 
 
 def _check_has_order(column: pa.ChunkedArray) -> None:

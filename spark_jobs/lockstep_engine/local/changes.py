@@ -13,7 +13,14 @@ from pyspark.sql.types import StructType
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
 from lockstep_engine.kernels.groups import Integers, in_order, starts
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, check_sum, has_equality, has_order, numbered
+from lockstep_engine.local.values import (
+    Unlike,
+    are_exact,
+    check_sum,
+    has_equality,
+    has_order,
+    numbered,
+)
 
 __all__ = ["consolidated", "netted", "periods", "row_changes"]
 
@@ -39,6 +46,18 @@ def netted(rows: Rows, by: Sequence[str]) -> Rows:
     table = wanted.table.select(list(by)).take(pa.array(first[kept]))
     table = table.append_column(WEIGHT, pa.array(weights[kept]))
     return Rows(table, wanted.schema)
+
+
+def is_netted(rows: Rows) -> bool:
+    """Whether nothing in them can cancel, and netting would change no value: equal ones may as well
+    stand apart."""
+    kinds = [one.dataType for one in rows.schema]
+    return are_exact(kinds) and (pc.min(rows.table[WEIGHT]).as_py() or 1) > 0
+
+
+def netted_if_need_be(rows: Rows, by: Sequence[str]) -> Rows:
+    """Rows in the columns `by`, and `_weight`. Raises Unlike."""
+    return rows.select([*by, WEIGHT]) if is_netted(rows) else netted(rows, by)
 
 
 def consolidated(rows: Rows, columns: Sequence[str]) -> Rows:

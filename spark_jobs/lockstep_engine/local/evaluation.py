@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +30,9 @@ from lockstep_engine.operators.join import may_retract
 from lockstep_engine.touched import Touched
 
 __all__ = ["LocalOperators", "sources_of_use"]
+
+_Answer = TypeVar("_Answer")
+_Work = Callable[[], LocalEvaluation | None]
 
 
 def sources_of_use(circuit: Circuit) -> frozenset[str]:
@@ -62,8 +67,9 @@ class LocalOperators:
     rows: LocalRows
     touched: Touched
 
-    def evaluate(self, operator: Operator, context: Context) -> Mapping[str, Rows] | None:
-        """What the operator appends to its traces, where its delta has been made here, or can be; None
+    def begin(self, operator: Operator, context: Context) -> Mapping[str, Rows] | _Work | None:
+        """What the operator appends to its traces, where its delta has been made here, or can be; what
+        is left to do for that, which asks for nothing else, and then `end` is to be called; or None,
         where Spark is to evaluate it."""
         if self.rows.can_have(operator.ref):
             return {}
@@ -85,67 +91,93 @@ class LocalOperators:
         if not changes:
             self.silent[operator.ref] = operator
             return {}
-        try:
-            made = self._evaluated(operator, changes, context)
-        except (Unlike, pa.ArrowNotImplementedError):
-            # The second: Arrow has no such function for a type that Spark has one for.
-            return None
+        work = _tried(lambda: self._begun(operator, changes, context))
+        return None if work is None else partial(_ended, work)
+
+    def end(
+        self, operator: Operator, made: LocalEvaluation | None, context: Context
+    ) -> Mapping[str, Rows] | None:
+        """What the operator appends, now that its work is done; None where Spark is to evaluate it."""
         if made is None:
             return None
-        delta = made.delta.without_those_left_out()
-        self.rows.add(operator.ref, delta)
-        if not len(delta.rows) and not context.is_first:
+        self.rows.add(operator.ref, made.delta)
+        if not len(made.delta.rows) and not context.is_first:
             self.silent[operator.ref] = operator
         return made.appends
 
-    def _evaluated(
+    def _begun(
         self, operator: Operator, changes: Mapping[int, Rows], context: Context
-    ) -> LocalEvaluation | None:
-        if isinstance(operator.node, MultiwayJoin):
-            return self._joined(operator, operator.node, changes, context)
-        if isinstance(operator.node, UnionAll):
-            made = united(
-                operator.node, changes, lambda place: self.rows.types(operator.inputs[place])
-            )
-            return LocalEvaluation(Sifted(made), {})
+    ) -> _Work | None:
+        """The work, with what was there before looked up."""
+        node = operator.node
+        if isinstance(node, MultiwayJoin):
+            return self._join(operator, node, changes, context)
+        if isinstance(node, UnionAll):
+            types = {place: self.rows.types(ref) for place, ref in enumerate(operator.inputs)}
+            return lambda: LocalEvaluation(Sifted(united(node, changes, types.__getitem__)), {})
         if is_bounded(operator):
             found = self.touched.first_here(operator, context)
-            return None if found is None else first_rows(operator, changes[0], *found)
+            return None if found is None else partial(first_rows, operator, changes[0], *found)
         traces = self.touched.own_here(operator)
         if traces is None:
             return None
-        if isinstance(operator.node, Upsert):
-            return upserted(operator, changes[0], traces)
-        if isinstance(operator.node, SessionGroups):
-            return sessions(operator, changes[0], traces)
-        return aggregated(context.spark, operator, changes[0], traces)
+        if isinstance(node, Upsert):
+            return partial(upserted, operator, changes[0], traces)
+        if isinstance(node, SessionGroups):
+            return partial(sessions, operator, changes[0], traces)
+        return partial(aggregated, context.spark, operator, changes[0], traces)
 
-    def _joined(
+    def _join(
         self,
         operator: Operator,
         node: MultiwayJoin,
         changes: Mapping[int, Rows],
         context: Context,
-    ) -> LocalEvaluation | None:
+    ) -> _Work | None:
         found = self.touched.looked_up(operator, context)
         for place in range(len(operator.inputs)):
             # In a first interval nothing was there before.
             is_met = not context.is_first and any(other != place for other in changes)
             if is_met and place not in found and not self.touched.is_new(operator, place):
                 return None
-        near = between_thresholds(node, changes, found, columns_read(self.operators, operator))
-        before = {place: rows.with_number(STEP, FIRST - 1) for place, rows in near.items()}
-        delta = joined(node, changes, before)
-        if delta is None:
-            return None
-        appends: dict[str, Rows] = {}
-        for place, rows in changes.items():
-            trace = operator.rows[place]
-            if trace is not None and trace.table not in appends:
-                retracts = not operator.append_only and may_retract(node.inputs[place])
-                added = rows.select([*trace.row, WEIGHT])
-                appends[trace.table] = netted(added, trace.row) if retracts else added
-        return LocalEvaluation(delta, appends)
+        read = columns_read(self.operators, operator)
+        return partial(_joined, operator, node, changes, found, read)
+
+
+def _joined(
+    operator: Operator,
+    node: MultiwayJoin,
+    changes: Mapping[int, Rows],
+    found: Mapping[int, Rows],
+    read: Collection[str],
+) -> LocalEvaluation | None:
+    near = between_thresholds(node, changes, found, read)
+    before = {place: rows.with_number(STEP, FIRST - 1) for place, rows in near.items()}
+    delta = joined(node, changes, before)
+    if delta is None:
+        return None
+    appends: dict[str, Rows] = {}
+    for place, rows in changes.items():
+        trace = operator.rows[place]
+        if trace is not None and trace.table not in appends:
+            retracts = not operator.append_only and may_retract(node.inputs[place])
+            added = rows.select([*trace.row, WEIGHT])
+            appends[trace.table] = netted(added, trace.row) if retracts else added
+    return LocalEvaluation(delta, appends)
+
+
+def _ended(work: _Work) -> LocalEvaluation | None:
+    """What it gives, without rows for Spark to leave out; None where that is not to be had here."""
+    made = _tried(work)
+    return made and replace(made, delta=made.delta.without_those_left_out())
+
+
+def _tried(work: Callable[[], _Answer | None]) -> _Answer | None:
+    try:
+        return work()
+    except (Unlike, pa.ArrowNotImplementedError):
+        # The second: Arrow has no such function for a type that Spark has one for.
+        return None
 
 
 def _can_be(operator: Operator) -> bool:

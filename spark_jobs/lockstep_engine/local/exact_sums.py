@@ -19,7 +19,7 @@ from lockstep_engine.kernels.exact_sums import (
     running_sums,
 )
 from lockstep_engine.kernels.groups import Integers, places_in
-from lockstep_engine.local.values import Unlike, summed
+from lockstep_engine.local.values import Unlike, grouped
 from lockstep_engine.operators.exact_sums import BIN, PARTS, PLACE
 
 __all__ = ["Bins", "binned"]
@@ -49,7 +49,7 @@ class Bins:
         rows = np.flatnonzero(self.bins != NO_BIN)
         by = self.groups[rows] * _SPAN + self.bins[rows] + _SPAN // 2
         columns = dict(zip(PARTS, self.parts[rows].T, strict=True))
-        sums = summed(pa.table({_BY: by, **columns}), _BY, PARTS)
+        sums = grouped(pa.table({_BY: by, **columns}), _BY, dict.fromkeys(PARTS, "sum"))
         groups, bins = np.divmod(sums[_BY].to_numpy(), _SPAN)
         places = pa.repeat(pa.scalar(place, pa.int32()), len(groups))
         found = sums.drop_columns([_BY]).append_column(PLACE, places)

@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegralType, StructField, StructType
 from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
-from lockstep_engine.kernels.groups import Integers, spread
+from lockstep_engine.kernels.groups import Integers, pairs, spread
 from lockstep_engine.local.changes import periods
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
@@ -116,14 +116,14 @@ def _met(
         ours, theirs = _keys(joined, more, hop.equalities)
         if UNTIL in more.column_names:
             there = more[STEP].to_numpy(), more[UNTIL].to_numpy()
-            pairs = _pairs_then(ours, joined[STEP].to_numpy(), theirs, there, hop.input < place)
+            found = _pairs_then(ours, joined[STEP].to_numpy(), theirs, there, hop.input < place)
             more = more.drop_columns([UNTIL])
         else:
-            pairs = _pairs(ours, theirs)
-        if pairs is None:
+            found = pairs(ours + 2, theirs + 2, _most_pairs(ours, theirs))
+        if found is None:
             return None
         left, right = (
-            side.take(pa.array(at)) for side, at in zip((joined, more), pairs, strict=True)
+            side.take(pa.array(at)) for side, at in zip((joined, more), found, strict=True)
         )
         columns = {
             **{name: left[name] for name in left.column_names},
@@ -133,16 +133,6 @@ def _met(
         }
         joined = pa.table(columns)
     return joined
-
-
-def _pairs(ours: Integers, theirs: Integers) -> tuple[Integers, Integers] | None:
-    """The places of the rows whose keys are equal; None where they are too many."""
-    order = np.argsort(theirs, kind="stable")
-    first, last = (np.searchsorted(theirs[order], ours, side) for side in ("left", "right"))
-    if int((last - first).sum()) > _most_pairs(ours, theirs):
-        return None
-    places, within = spread(first, last)
-    return places, order[within]
 
 
 def _most_pairs(ours: Integers, theirs: Integers) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
+from lockstep.threads import in_parallel, processors
 from lockstep_engine.context import Context
 from lockstep_engine.local.formulas import projected, sifted, weighed
 from lockstep_engine.local.rows import Rows
@@ -26,6 +27,8 @@ MOST_ROWS = 600_000
 """Up to so many rows are made here, also on the way."""
 _MOST_TIMES = 3
 """Or so many times as many as there are, in windows of which there are many."""
+_ROWS_OF_A_PART = 50_000
+"""Of rows that are worked on at the same time."""
 
 
 class Sifted(NamedTuple):
@@ -96,6 +99,30 @@ def made_here(
     found: Sifted, above: Sequence[Operator], by_pane: Collection[int] = ()
 ) -> tuple[Sifted, Sequence[Operator]]:
     """As far up as it goes without Spark, and the operators that are left."""
+    # Of panes fewer rows come than there are, the more so the more are netted together.
+    is_each = not any(isinstance(one.node, TimeWindow) for one in above)
+    parts = _parts(found.rows) if is_each and (above or found.conditions) else [found.rows]
+    if len(parts) > 1:
+        made = in_parallel(lambda rows: _made_here(found._replace(rows=rows), above), parts)
+        if len({(tuple(one.conditions), len(left)) for one, left in made}) == 1:
+            [(first, left), *_] = made
+            return first._replace(rows=Rows.together([one.rows for one, _ in made])), left
+        # What is left may be for the sake of a value.
+    return _made_here(found, above, by_pane)
+
+
+def _parts(rows: Rows) -> Sequence[Rows]:
+    """As many as there are processors, where that pays."""
+    count = min(processors(), len(rows) // _ROWS_OF_A_PART)
+    if count < 2:
+        return [rows]
+    size = -(-len(rows) // count)
+    return [Rows(rows.table.slice(at, size), rows.schema) for at in range(0, len(rows), size)]
+
+
+def _made_here(
+    found: Sifted, above: Sequence[Operator], by_pane: Collection[int] = ()
+) -> tuple[Sifted, Sequence[Operator]]:
     while True:
         found = found.without_those_left_out()
         node = above[0].node if above and not found.conditions else None

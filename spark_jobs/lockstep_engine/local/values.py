@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -22,21 +23,30 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep_engine.kernels.groups import Integers, in_order, starts
+from lockstep.threads import in_parallel
+from lockstep_engine.kernels.groups import (
+    Integers,
+    in_order,
+    is_dense,
+    numbered_by_table,
+    starts,
+)
 
 __all__ = [
     "Unlike",
     "added",
     "are_exact",
     "check_sum",
+    "grouped",
     "has_equality",
     "has_order",
     "is_exact",
     "is_key",
+    "is_number_inside",
     "normalized",
     "numbered",
+    "numbers_inside",
     "ranked",
-    "summed",
     "together",
 ]
 
@@ -51,6 +61,9 @@ _EXACT = (
 )
 _WIDE = 76
 """Digits of Arrow's widest decimal."""
+_GREATEST = (1 << 63) - 1
+_MANY = 100_000
+"""Columns of so many rows are looked at at the same time."""
 
 
 class Unlike(Exception):
@@ -110,11 +123,18 @@ def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
     """A number for each of so many rows, the same where all columns are: 0 for the first of them, and
     one more for each that is the first of its kind. Null is equal to null. The columns are keys, or
     normalized."""
-    numbers = np.zeros(size, np.int64)
-    for place, column in enumerate(columns):
-        codes = _codes(column.combine_chunks())
-        # To look each pair up takes a third of the time that it takes to sort them.
-        numbers = _codes(pa.array(numbers * (size + 1) + codes)) if place else codes
+    whole = [column.combine_chunks() for column in columns]
+    found = in_parallel(_codes, whole) if size >= _MANY else [_codes(one) for one in whole]
+    numbers = found[0] if found else np.zeros(size, np.int64)
+    for codes in found[1:]:
+        width = int(codes.max(initial=0)) + 1
+        numbers = numbers * width + codes
+        span = int(numbers.max(initial=0)) + 1
+        if is_dense(span, size):
+            numbers = numbered_by_table(numbers, span)
+        else:
+            # To look each up takes a third of the time that it takes to sort them.
+            numbers = _places_in_dictionary(pa.array(numbers))
     return numbers
 
 
@@ -123,6 +143,16 @@ def _codes(column: pa.Array) -> Integers:
         # A struct of nulls is another one than none.
         parts = (*column.flatten(), column.is_valid())
         return numbered([pa.chunked_array([part]) for part in parts], len(column))
+    if pa.types.is_integer(column.type) and not column.null_count and len(column):
+        numbers = column.to_numpy()
+        least = int(numbers.min())
+        span = int(numbers.max()) - least + 1
+        if is_dense(span, len(numbers)):
+            return numbered_by_table(numbers.astype(np.int64) - least, span)
+    return _places_in_dictionary(column)
+
+
+def _places_in_dictionary(column: pa.Array) -> Integers:
     codes: Integers = column.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
     return codes
 
@@ -133,9 +163,8 @@ def ranked(column: pa.ChunkedArray) -> Integers:
     if pa.types.is_floating(column.type):
         values = column.to_numpy() + 0.0
         ranks = np.unique(values, return_inverse=True)[1]
-    elif _is_number_inside(column.type):
-        numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
-        values = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
+    elif is_number_inside(column.type):
+        values = numbers_inside(column)
         order = in_order(values)
         ranks = np.empty(len(values), np.int64)
         ranks[order] = np.cumsum(starts(values[order]))
@@ -145,10 +174,17 @@ def ranked(column: pa.ChunkedArray) -> Integers:
     return np.where(is_null, -1, ranks.astype(np.int64))
 
 
-def _is_number_inside(kind: pa.DataType) -> bool:
+def is_number_inside(kind: pa.DataType) -> bool:
     """Whether values are in the order of whole numbers that they are kept as."""
     is_date_or_time = pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
     return bool(pa.types.is_integer(kind) or is_date_or_time)
+
+
+def numbers_inside(column: pa.ChunkedArray) -> Integers:
+    """The whole numbers that values are kept as, 0 for null."""
+    numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+    found: Integers = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
+    return found
 
 
 def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -161,18 +197,66 @@ def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
         raise Unlike from error
 
 
-def summed(rows: pa.Table, by: str, names: Sequence[str]) -> pa.Table:
-    """One row for each value of `by`, a whole number, in any order, with the sums of the columns, whole
-    numbers or decimals; null where all are. Raises Unlike where one overflows."""
-    wide = pa.table([rows[by], *(_widened(rows[name]) for name in names)], [by, *names])
-    for name in names:
-        check_sum(wide[name])
-    sums = wide.group_by([by], use_threads=False).aggregate([(name, "sum") for name in names])
+def grouped(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table:
+    """One row for each value of `by`, a whole number, in order, with what the other columns come to by
+    "sum", "min" or "max"; null where all are. Sums are of whole numbers or decimals. Raises Unlike where
+    one overflows."""
+    columns = {by: rows[by]}
+    for name, merge in merges.items():
+        columns[name] = _widened(rows[name]) if merge == "sum" else rows[name]
+        if merge == "sum":
+            check_sum(columns[name])
+    wide = pa.table(columns)
+    found = _by_table(wide, by, merges)
+    if found is None:
+        found = _by_hash(wide, by, merges)
     try:
-        found = [sums[f"{name}_sum"].cast(rows[name].type) for name in names]
+        return pa.table({by: found[by]} | {n: found[n].cast(rows[n].type) for n in merges})
     except pa.ArrowInvalid as error:
         raise Unlike from error
-    return pa.table([sums[by], *found], [by, *names])
+
+
+def _by_hash(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table:
+    # Arrow's own order of groups depends on how columns are cut into chunks, too.
+    found = rows.group_by([by], use_threads=False).aggregate([*merges.items()]).sort_by(by)
+    return pa.table({by: found[by]} | {n: found[f"{n}_{merge}"] for n, merge in merges.items()})
+
+
+_MERGES: Mapping[str, tuple[np.ufunc, int]] = MappingProxyType(
+    {"sum": (np.add, 0), "min": (np.minimum, _GREATEST), "max": (np.maximum, -_GREATEST - 1)}
+)
+"""With what they start from."""
+
+
+def _by_table(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table | None:
+    """The same where values are whole numbers inside, and those of `by` near one another."""
+    numbers, kinds = rows[by].to_numpy(), [rows[name].type for name in merges]
+    if not len(numbers) or not all(map(_is_number_of_64_bits, kinds)):
+        return None
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    if not is_dense(span, len(numbers)):
+        return None
+    groups = numbers - least
+    there = np.zeros(span, np.bool_)
+    there[groups] = True
+    found = {by: pa.array(np.flatnonzero(there) + least)}
+    for name, merge in merges.items():
+        function, start = _MERGES[merge]
+        values, of, is_known = rows[name].cast(pa.int64()), groups, there
+        if values.null_count:
+            of, values = groups[values.is_valid().to_numpy()], values.drop_null()
+            is_known = np.zeros(span, np.bool_)
+            is_known[of] = True
+        merged = np.full(span, start, np.int64)
+        function.at(merged, of, values.to_numpy())
+        made = pa.array(merged[there], mask=~is_known[there])
+        found[name] = made if merge == "sum" else made.cast(rows[name].type)
+    return pa.table(found)
+
+
+def _is_number_of_64_bits(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
 
 
 def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -20,11 +20,18 @@ from lockstep.sql.plans.nodes import SortKey, Window
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.first_rows import Taken, changes_of_first
 from lockstep_engine.kernels.groups import Integers, in_order, starts
-from lockstep_engine.local.changes import netted
+from lockstep_engine.local.changes import netted_if_need_be
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.linear import Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, has_order, numbered, ranked
+from lockstep_engine.local.values import (
+    Unlike,
+    has_order,
+    is_number_inside,
+    numbered,
+    numbers_inside,
+    ranked,
+)
 from lockstep_engine.operators.window import numbers_rows
 
 __all__ = ["first_rows", "is_bounded"]
@@ -57,7 +64,7 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     made = _changes(node, events)
     first = {t.table: t.row for t in operator.traces if t.kind is TraceKind.FIRST}
     appends = {
-        trace.table: netted(made if trace.table in first else delta, trace.row)
+        trace.table: netted_if_need_be(made if trace.table in first else delta, trace.row)
         for trace in operator.traces
     }
     return LocalEvaluation(Sifted(made), appends)
@@ -101,10 +108,23 @@ def _sorted(rows: Rows, key: _Key) -> Integers:
     kind = rows.schema[key.name].dataType
     if not has_order(kind):
         raise Unlike
+    if (values := _numbers_inside(rows.table[key.name])) is not None:
+        return -values if key.descending else values
     ranks = ranked(rows.table[key.name])
     placed = np.where(ranks < 0, 0, -ranks if key.descending else ranks)
     edge = len(rows) + 1
     return np.where(ranks < 0, -edge if key.nulls_first else edge, placed)
+
+
+def _numbers_inside(column: pa.ChunkedArray) -> Integers | None:
+    """Whole numbers that are in the order of the values, where there are such, and a few bits are left:
+    to rank them takes as long as to sort by them. None where a value is null."""
+    if not is_number_inside(column.type) or column.null_count or not len(column):
+        return None
+    values = numbers_inside(column)
+    least, greatest = int(values.min()), int(values.max())
+    fits = least > -1 << 62 and (greatest - least + 1) * (len(values) + 1) < 1 << 62
+    return values if fits else None
 
 
 def _in_order(
@@ -112,9 +132,12 @@ def _in_order(
 ) -> tuple[Integers, NDArray[np.bool_]]:
     """The places of rows as they are sorted in partitions, and where one differs from the one before it.
     Each key is looked at only of rows that are equal by those before: to rank texts takes longest."""
-    order = in_order(partitions)
-    is_new = starts(partitions[order])
-    for key in keys:
+    # Numbers are sorted by, too, at once.
+    is_number = bool(keys) and _numbers_inside(events.table[keys[0].name]) is not None
+    sorted_by = (partitions, *(_sorted(events, one) for one in keys[:is_number]))
+    order = in_order(*sorted_by)
+    is_new = starts(*(one[order] for one in sorted_by))
+    for key in keys[is_number:]:
         is_tied = ~is_new
         is_tied[:-1] |= is_tied[1:]
         places = np.flatnonzero(is_tied)
@@ -139,10 +162,9 @@ def _changes(node: Window, events: Rows) -> Rows:
     ties = [_Key(name) for name in columns if name not in sorted_by.union(node.partition)]
     # Rows by number, in the order of partitions and, within one, of what they are sorted by.
     order, is_new = _in_order(events, partitions, [*_keys(call.order), *ties])
-    numbers = np.empty(len(events), np.int64)
-    numbers[order] = np.cumsum(is_new) - 1
-    row_of = order[is_new]
-    weights, at = events.table[WEIGHT].to_numpy(), events.table[STEP].to_numpy()
+    numbers, row_of = np.cumsum(is_new) - 1, order[is_new]
+    # In this order they are sorted again in no time.
+    weights, at = (events.table[name].to_numpy()[order] for name in (WEIGHT, STEP))
     is_held = at < FIRST
     held = np.zeros(len(row_of), np.int64)
     np.add.at(held, numbers[is_held], weights[is_held])

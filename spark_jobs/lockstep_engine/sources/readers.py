@@ -22,6 +22,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from lockstep.control.model import OffsetRange
+from lockstep.threads import processors
 from lockstep_engine.sources.plain_reading import PlainReading
 from lockstep_engine.sources.reader import BATCH, DONE, HEAD
 
@@ -112,7 +113,7 @@ class Reader:
 
 def seats() -> int:
     """How many slices are read at the same time: as many as there are processors, and not many."""
-    return min(_MOST, len(os.sched_getaffinity(0)))
+    return min(_MOST, processors())
 
 
 class _Readers:

@@ -1,0 +1,45 @@
+"""Operators one after the other, or several at the same time, each after its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from lockstep.sql.circuit import Operator
+
+__all__ = ["in_turns"]
+
+_Answer = TypeVar("_Answer")
+
+
+def in_turns(
+    operators: Sequence[Operator], work: Callable[[Operator], _Answer], at_once: int
+) -> Iterator[tuple[Operator, _Answer]]:
+    """Each operator with what `work` gives of it, in their order, in which inputs come first.
+
+    The work for an operator begins when that for its inputs has ended. With `at_once` of 1 it is done
+    in the caller's thread, as answers are asked for; else for up to so many operators at the same time,
+    in others, and no answer is given before all have been. An error of one is raised when those have
+    ended that had begun.
+    """
+    if at_once == 1:
+        for operator in operators:
+            yield operator, work(operator)
+        return
+    waiting, running = list(operators), dict[Future[_Answer], Operator]()
+    ended = dict[int, Future[_Answer]]()
+    with ThreadPoolExecutor(at_once) as pool:
+        while waiting or running:
+            ready = [one for one in waiting if all(ref in ended for ref in one.inputs)]
+            for operator in ready[: at_once - len(running)]:
+                waiting.remove(operator)
+                running[pool.submit(work, operator)] = operator
+            assert running, "inputs are among the operators, and come first"
+            for one in wait(running, return_when=FIRST_COMPLETED).done:
+                ended[running.pop(one).ref] = one
+                if one.exception() is not None:
+                    waiting = []
+    # Of several errors that of the first operator, whoever was first.
+    answers = [(one, ended[one.ref].result()) for one in operators if one.ref in ended]
+    yield from answers

@@ -1,0 +1,124 @@
+"""In which order operators are worked out, and many rows of a linear one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Barrier, Lock
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lockstep.sql.circuit import Cost, Operator
+from lockstep.sql.plans.nodes import Expression, Filter, Output, Project, Scan
+from lockstep_engine.local import linear
+from lockstep_engine.local.linear import Sifted, made_here
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.turns import in_turns
+
+SCAN = Scan("t", ("a",))
+
+
+def operators(*inputs: tuple[int, ...]) -> list[Operator]:
+    """By the inputs of each."""
+    return [
+        Operator(ref, SCAN, of, (), True, True, Cost.CHANGE, 1) for ref, of in enumerate(inputs)
+    ]
+
+
+DIAMONDS = operators((), (0,), (0,), (1, 2), (), (4,), (3, 5), (0,))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_inputs_are_done_before_what_reads_them(at_once: int) -> None:
+    ended, lock = list[int](), Lock()
+
+    def work(operator: Operator) -> int:
+        with lock:
+            assert set(operator.inputs) <= set(ended)
+        answer = operator.ref * 10
+        with lock:
+            ended.append(operator.ref)
+        return answer
+
+    found = [(one.ref, answer) for one, answer in in_turns(DIAMONDS, work, at_once)]
+    assert found == [(ref, ref * 10) for ref in range(len(DIAMONDS))]
+    assert sorted(ended) == [*range(len(DIAMONDS))]
+
+
+def test_those_that_wait_for_nothing_are_worked_on_at_the_same_time() -> None:
+    together = Barrier(2, timeout=20)
+
+    def work(operator: Operator) -> None:
+        if operator.ref in {1, 2}:
+            together.wait()
+
+    assert len(list(in_turns(operators((), (0,), (0,)), work, 2))) == 3
+
+
+def test_one_at_a_time_answers_come_as_they_are_asked_for() -> None:
+    begun = list[int]()
+    answers: Iterator[Any] = in_turns(DIAMONDS, lambda one: begun.append(one.ref), 1)
+    next(answers)
+    assert begun == [0]
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_an_error_ends_it(at_once: int) -> None:
+    begun = list[int]()
+
+    def work(operator: Operator) -> None:
+        begun.append(operator.ref)
+        if operator.ref == 3:
+            raise ValueError("three")
+
+    with pytest.raises(ValueError, match="three"):
+        list(in_turns(DIAMONDS, work, at_once))
+    assert 6 not in begun, "its input has failed"
+
+
+def test_of_several_errors_that_of_the_first_operator_is_raised() -> None:
+    together = Barrier(2, timeout=20)
+
+    def work(operator: Operator) -> None:
+        together.wait()
+        raise ValueError(operator.ref)
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="0"):
+            list(in_turns(operators((), ()), work, 2))
+
+
+def above(predicate: str, value: str) -> list[Operator]:
+    sifted = Filter(SCAN, Expression(predicate, ("a",)))
+    made = Project(sifted, (Output("b", Expression(value, ("a",))),))
+    return [
+        Operator(ref, node, (ref - 1,), (), True, True, Cost.CHANGE, 1)
+        for ref, node in ((1, sifted), (2, made))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [("`a` + 1", 0), ("`a` * 4611686018427387904", 1), ("sinh(`a`)", 1)],
+    ids=["here", "one value is Spark's", "all are Spark's"],
+)
+@pytest.mark.parametrize("count", [1, 7, 8, 100])
+def test_parts_of_the_rows_give_what_all_do(
+    value: str, left: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only one of them has a value with which Spark has to deal: nothing is done twice."""
+    numbers = pa.chunked_array([pa.array([*range(count), None]), pa.array([2, 1])])
+    ones = pa.array([1] * len(numbers))
+    table = pa.table({"a": numbers, "_weight": ones, "_step": ones})
+    operators = above("`a` <> 5", value)
+    whole, left_of_whole = made_here(Sifted(Rows.of(table)), operators)
+    monkeypatch.setattr(linear, "_ROWS_OF_A_PART", 3)
+    monkeypatch.setattr(linear, "processors", lambda: 3)
+    found, left_of_parts = made_here(Sifted(Rows.of(table)), operators)
+    assert (found.rows.table.to_pydict(), found.rows.schema, found.conditions) == (
+        whole.rows.table.to_pydict(), whole.rows.schema, whole.conditions,
+    )  # fmt: skip
+    assert len(left_of_parts) == len(left_of_whole)
+    if count > 1:
+        assert len(left_of_whole) == left
