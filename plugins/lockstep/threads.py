@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MAX_THREADS", "in_parallel", "processors"]
+__all__ = ["MAX_THREADS", "in_parallel", "processors", "shares"]
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -32,3 +32,10 @@ def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> lis
 def processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def shares(count: int, least: int) -> list[slice]:
+    """So many things for all processors, one after the other, about as many for each; no more shares
+    than there would be of `least` things each, but one where there is any."""
+    size = -(-count // max(1, min(processors(), count // least)))
+    return [slice(first, min(first + size, count)) for first in range(0, count, size or 1)]

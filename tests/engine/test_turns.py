@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lockstep import threads
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Expression, Filter, Output, Project, Scan
 from lockstep_engine.local import linear
@@ -89,6 +90,20 @@ def test_of_several_errors_that_of_the_first_operator_is_raised() -> None:
             list(in_turns(operators((), ()), work, 2))
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(0, []), (1, [1]), (3, [3]), (4, [2, 2]), (7, [3, 3, 1]), (60, [20, 20, 20])],
+)
+def test_shares_are_about_as_large(
+    count: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+    numbers = list(range(count))
+    shares = [numbers[one] for one in threads.shares(count, 2)]
+    assert [len(one) for one in shares] == sizes
+    assert [number for one in shares for number in one] == numbers
+
+
 def above(predicate: str, value: str) -> list[Operator]:
     sifted = Filter(SCAN, Expression(predicate, ("a",)))
     made = Project(sifted, (Output("b", Expression(value, ("a",))),))
@@ -114,7 +129,7 @@ def test_parts_of_the_rows_give_what_all_do(
     operators = above("`a` <> 5", value)
     whole, left_of_whole = made_here(Sifted(Rows.of(table)), operators)
     monkeypatch.setattr(linear, "_ROWS_OF_A_PART", 3)
-    monkeypatch.setattr(linear, "processors", lambda: 3)
+    monkeypatch.setattr(threads, "processors", lambda: 3)
     found, left_of_parts = made_here(Sifted(Rows.of(table)), operators)
     assert (found.rows.table.to_pydict(), found.rows.schema, found.conditions) == (
         whole.rows.table.to_pydict(), whole.rows.schema, whole.conditions,

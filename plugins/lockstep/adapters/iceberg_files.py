@@ -25,7 +25,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.ids import is_trace
 from lockstep.lake.opening import OpenCatalog
-from lockstep.threads import in_parallel, processors
+from lockstep.threads import in_parallel, shares
 
 __all__ = ["IcebergFiles", "append_to", "files_at", "replace_on"]
 
@@ -122,9 +122,7 @@ def _append_at_once(
     _check_pyarrow_schema_compatible(
         metadata.schema(), rows.schema, format_version=metadata.format_version
     )
-    count = min(processors(), rows.num_rows // _MANY_ROWS)
-    size = -(-rows.num_rows // count)
-    parts = [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
+    parts = [rows[share] for share in shares(rows.num_rows, _MANY_ROWS)]
     written = in_parallel(lambda part: list(_dataframe_to_data_files(metadata, part, io)), parts)
     with transaction._append_snapshot_producer(dict(summary), branch) as update:
         for file in chain.from_iterable(written):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Expression, Filter, Project, TimeWindow, Weigh
 from lockstep.sql.reading.intervals import interval_microseconds
-from lockstep.threads import in_parallel, processors
+from lockstep.threads import in_parallel, shares
 from lockstep_engine.context import Context
 from lockstep_engine.local.formulas import projected, sifted, weighed
 from lockstep_engine.local.rows import Rows
@@ -36,6 +36,10 @@ class Sifted(NamedTuple):
 
     rows: Rows
     conditions: Sequence[Expression] = ()
+
+    def part(self, rows: slice) -> Sifted:
+        """The same of some of the rows."""
+        return self._replace(rows=Rows(self.rows.table[rows], self.rows.schema))
 
     def without_those_left_out(self) -> Sifted:
         """The same rows, fewer of which are left for Spark to sift."""
@@ -101,23 +105,15 @@ def made_here(
     """As far up as it goes without Spark, and the operators that are left."""
     # Of panes fewer rows come than there are, the more so the more are netted together.
     is_each = not any(isinstance(one.node, TimeWindow) for one in above)
-    parts = _parts(found.rows) if is_each and (above or found.conditions) else [found.rows]
+    is_worked_on = is_each and (above or found.conditions)
+    parts = shares(len(found.rows), _ROWS_OF_A_PART) if is_worked_on else []
     if len(parts) > 1:
-        made = in_parallel(lambda rows: _made_here(found._replace(rows=rows), above), parts)
+        made = in_parallel(lambda part: _made_here(found.part(part), above), parts)
         if len({(tuple(one.conditions), len(left)) for one, left in made}) == 1:
             [(first, left), *_] = made
             return first._replace(rows=Rows.together([one.rows for one, _ in made])), left
         # What is left may be for the sake of a value.
     return _made_here(found, above, by_pane)
-
-
-def _parts(rows: Rows) -> Sequence[Rows]:
-    """As many as there are processors, where that pays."""
-    count = min(processors(), len(rows) // _ROWS_OF_A_PART)
-    if count < 2:
-        return [rows]
-    size = -(-len(rows) // count)
-    return [Rows(rows.table.slice(at, size), rows.schema) for at in range(0, len(rows), size)]
 
 
 def _made_here(

@@ -64,10 +64,6 @@ class Rows:
         columns = [normalized(column) for column in self.table.columns]
         return Rows(pa.Table.from_arrays(columns, schema=self.table.schema), self.schema)
 
-    def none(self) -> Rows:
-        """Of these types, without a row."""
-        return Rows(self.table.slice(0, 0), self.schema)
-
     def select(self, names: Iterable[str]) -> Rows:
         """These columns."""
         return self.renamed({name: name for name in names})

@@ -231,7 +231,7 @@ _MERGES: Mapping[str, tuple[np.ufunc, int]] = MappingProxyType(
 def _by_table(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table | None:
     """The same where values are whole numbers inside, and those of `by` near one another."""
     numbers, kinds = rows[by].to_numpy(), [rows[name].type for name in merges]
-    if not len(numbers) or not all(map(_is_number_of_64_bits, kinds)):
+    if not len(numbers) or not all(map(_goes_through_int64, kinds)):
         return None
     least = int(numbers.min())
     span = int(numbers.max()) - least + 1
@@ -255,7 +255,7 @@ def _by_table(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table | 
     return pa.table(found)
 
 
-def _is_number_of_64_bits(kind: pa.DataType) -> bool:
+def _goes_through_int64(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
 
 

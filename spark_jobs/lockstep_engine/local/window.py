@@ -108,23 +108,26 @@ def _sorted(rows: Rows, key: _Key) -> Integers:
     kind = rows.schema[key.name].dataType
     if not has_order(kind):
         raise Unlike
-    if (values := _numbers_inside(rows.table[key.name])) is not None:
-        return -values if key.descending else values
+    if (numbers := _numbers_of(rows, key)) is not None:
+        return numbers
     ranks = ranked(rows.table[key.name])
     placed = np.where(ranks < 0, 0, -ranks if key.descending else ranks)
     edge = len(rows) + 1
     return np.where(ranks < 0, -edge if key.nulls_first else edge, placed)
 
 
-def _numbers_inside(column: pa.ChunkedArray) -> Integers | None:
-    """Whole numbers that are in the order of the values, where there are such, and a few bits are left:
-    to rank them takes as long as to sort by them. None where a value is null."""
+def _numbers_of(rows: Rows, key: _Key) -> Integers | None:
+    """Whole numbers that are in the order of the key, where its values are such, none is null, and a few
+    bits are left: to rank them takes as long as to sort by them."""
+    column = rows.table[key.name]
     if not is_number_inside(column.type) or column.null_count or not len(column):
         return None
     values = numbers_inside(column)
     least, greatest = int(values.min()), int(values.max())
     fits = least > -1 << 62 and (greatest - least + 1) * (len(values) + 1) < 1 << 62
-    return values if fits else None
+    if not fits:
+        return None
+    return -values if key.descending else values
 
 
 def _in_order(
@@ -133,11 +136,11 @@ def _in_order(
     """The places of rows as they are sorted in partitions, and where one differs from the one before it.
     Each key is looked at only of rows that are equal by those before: to rank texts takes longest."""
     # Numbers are sorted by, too, at once.
-    is_number = bool(keys) and _numbers_inside(events.table[keys[0].name]) is not None
-    sorted_by = (partitions, *(_sorted(events, one) for one in keys[:is_number]))
+    numbers = _numbers_of(events, keys[0]) if keys else None
+    sorted_by = (partitions,) if numbers is None else (partitions, numbers)
     order = in_order(*sorted_by)
     is_new = starts(*(one[order] for one in sorted_by))
-    for key in keys[is_number:]:
+    for key in keys[len(sorted_by) - 1 :]:
         is_tied = ~is_new
         is_tied[:-1] |= is_tied[1:]
         places = np.flatnonzero(is_tied)
