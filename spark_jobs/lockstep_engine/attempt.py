@@ -26,7 +26,7 @@ from lockstep_engine.evaluation import Evaluated, LeftToSpark, evaluate_circuit
 from lockstep_engine.local.evaluation import sources_of_use
 from lockstep_engine.local.rehearsal import can_be_worked_out
 from lockstep_engine.local.rows import Rows, fetched_rows
-from lockstep_engine.ordering import in_order
+from lockstep_engine.ordering import few_in_order, in_order
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
 from lockstep_engine.sources.decoded import Decoded
@@ -122,12 +122,16 @@ class Attempt:
                     self.circuit, deltas, silent, before, context, measures, begin
                 )
                 kept.extend(evaluated.kept)
-                if not context.is_small:
-                    tables = [source.name for source in self.project.sources if source.is_table]
-                    appends = in_order(self.circuit, evaluated.appends, tables, context.records)
-                    evaluated = replace(evaluated, appends=appends)
+                evaluated = replace(evaluated, appends=self._ordered(evaluated, context))
                 bad = counting.result()
         return Worked(fetches, decoded, bad, evaluated)
+
+    def _ordered(self, evaluated: Evaluated, context: Context) -> dict[str, DataFrame | Rows]:
+        """What is appended, as it is written."""
+        if context.is_small:
+            return few_in_order(self.circuit, evaluated.appends)
+        tables = [source.name for source in self.project.sources if source.is_table]
+        return in_order(self.circuit, evaluated.appends, tables, context.records)
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

@@ -14,7 +14,7 @@ from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, Vi
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Aggregate, Equality, MultiwayJoin, Node, Scan
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.ordering import files_of, in_order
+from lockstep_engine.ordering import few_in_order, files_of, in_order
 
 AT = Position("views.sql")
 
@@ -75,6 +75,24 @@ def test_an_index_is_in_the_order_of_its_key_as_a_whole(records: int, files: int
     ordered = [("repartitionByRange", files, "`r_a`"), ("sortWithinPartitions", "`r_a`")]
     for tables in (["r"], []):
         assert asked(mixed, tables, records)["rows by r_a"] == ordered
+
+
+def test_few_rows_that_are_here_are_sorted_by_key_whatever_they_come_from() -> None:
+    circuit = circuit_of(source("l", subscribe="l"), source("r", table="o.r"))
+    by_rows, by_spark = [trace.table for trace in circuit.traces if trace.key == ("l_a",)]
+    schema = StructType().add("l_a", IntegerType()).add("_weight", LongType())
+    table = pa.table({"l_a": pa.array([3, 1, 3], pa.int32()), "_weight": [-1, 1, 1]})
+    frame, outbox = cast(DataFrame, Noted()), Rows(table, schema)
+    found = few_in_order(circuit, {by_rows: outbox, by_spark: frame, "v_changes": outbox})
+    assert found[by_spark] is frame
+    assert found["v_changes"] is outbox
+    ordered = found[by_rows]
+    assert isinstance(ordered, Rows)
+    assert ordered.table.to_pylist() == [
+        {"l_a": 1, "_weight": 1},
+        {"l_a": 3, "_weight": -1},
+        {"l_a": 3, "_weight": 1},
+    ]
 
 
 def test_how_many_files_hold_how_many_rows() -> None:
