@@ -88,7 +88,7 @@ def _do(job: Job) -> object:
             case PublishJob():
                 return publish_sinks(spark, job, state, _say)
             case CompareJob():
-                return compare_outboxes(spark, job, _say)
+                return compare_outboxes(spark, job, state, _say)
             case MergeJob():
                 return merge_traces(spark, job, state, _say)
             case ExpireJob():

@@ -86,6 +86,11 @@ class Tables(State, MakesTables, Protocol):
         files alone. None, and nothing is done, where that cannot be worked out from here."""
         ...
 
+    def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
+        """How many rows an outbox has of these steps, where they are the same Z-set at each step at both
+        snapshots. None where they are not, or where that cannot be worked out from here."""
+        ...
+
 
 class Fetches:
     """The rows of frames, by the table that they go to, if they are few. Spark takes several times as

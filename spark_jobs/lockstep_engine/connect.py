@@ -76,7 +76,7 @@ class ConnectEngine:
 
     def compare(self, job: CompareJob, progress: Progress) -> CompareResult:
         with self._beside(job.session, "compare") as spark, _plain_errors(job.pipeline):
-            return compare_outboxes(spark, job, progress)
+            return compare_outboxes(spark, job, self._state_of(job.catalog), progress)
 
     def merge(self, job: MergeJob, progress: Progress) -> Mapping[str, int]:
         with self._beside(job.session, "merge") as spark, _plain_errors(job.pipeline):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.control.job import (
     CatalogSettings,
     ComparedTable,
@@ -15,6 +16,7 @@ from lockstep.control.job import (
     CompareResult,
     Difference,
 )
+from lockstep_engine import comparison
 from lockstep_engine.comparison import compare_outboxes
 from lockstep_engine.tables import configure_catalog
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 VALUES = "name string, amount double, tags map<string, int>, parts array<string>"
 COLUMNS = f"{VALUES}, _weight bigint, _step bigint"
+FLAT = "name string, amount double, _weight bigint, _step bigint"
 ROWS = [
     ("a", 0.0, {"x": 1}, ["p"], 2, 3),
     ("b", float("nan"), None, [None], 1, 3),
@@ -40,13 +43,17 @@ def catalog(spark: Any, spark_server: Any, database: str) -> CatalogSettings:
 
 
 def snapshots(
-    spark: Any, catalog: CatalogSettings, table: str, *states: Sequence[tuple[Any, ...]]
+    spark: Any,
+    catalog: CatalogSettings,
+    table: str,
+    *states: Sequence[tuple[Any, ...]],
+    columns: str = COLUMNS,
 ) -> list[int]:
     """A table that had these rows, one state after the other; their snapshots."""
     name = f"lake.{catalog.database}.{table}"
-    spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING iceberg")
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg")
     for rows in states:
-        spark.createDataFrame(list(rows), COLUMNS).writeTo(name).overwrite(F.lit(True))
+        spark.createDataFrame(list(rows), columns).writeTo(name).overwrite(F.lit(True))
     found = spark.sql(f"SELECT snapshot_id FROM {name}.snapshots ORDER BY committed_at")
     return [row[0] for row in found.collect()]
 
@@ -57,7 +64,7 @@ def compared(
     """The steps 3 to 8 of `ROWS` against others."""
     logged, found = snapshots(spark, catalog, "v_changes", ROWS, replayed)
     job = CompareJob("p", (ComparedTable("v", "v_changes", logged, found),), 3, 8, catalog)
-    return compare_outboxes(spark, job, lambda _: None)
+    return compare_outboxes(spark, job, IcebergTables(catalog), lambda _: None)
 
 
 def test_equal_rows_in_any_order_are_equal_and_steps_beyond_are_not_looked_at(
@@ -66,6 +73,34 @@ def test_equal_rows_in_any_order_are_equal_and_steps_beyond_are_not_looked_at(
     others = [("a", -0.0, {"x": 1}, ["p"], 2, 3), *reversed(ROWS[1:4]), ("y", 7.0, None, [], 1, 9)]
     found = compared(spark, catalog, others)
     assert found == CompareResult({"v": 4}), "0.0 and -0.0 are one value"
+
+
+def test_spark_is_asked_only_of_views_that_differ_or_have_maps(
+    spark: Any, catalog: CatalogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, by_digest = [], comparison._by_digest
+
+    def by_spark(*args: Any) -> Any:
+        asked.append(args[-1].view)
+        return by_digest(*args)
+
+    monkeypatch.setattr(comparison, "_by_digest", by_spark)
+    flat = [(name, amount, weight, step) for name, amount, _, _, weight, step in ROWS]
+    tables = []
+    for view, columns, logged, replayed in (
+        ("same", FLAT, flat, flat[::-1]),
+        ("other", FLAT, flat, flat[1:]),
+        ("maps", COLUMNS, ROWS, ROWS[::-1]),
+    ):
+        table = f"{view}_changes"
+        found = snapshots(spark, catalog, table, logged, replayed, columns=columns)
+        tables.append(ComparedTable(view, table, *found))
+    job = CompareJob("p", tuple(tables), 3, 8, catalog)
+    found = compare_outboxes(spark, job, IcebergTables(catalog), lambda _: None)
+    assert found.rows == {"same": 4, "other": 4, "maps": 4}
+    (difference,) = found.differences
+    assert (difference.view, difference.step, difference.missing) == ("other", 3, 2)
+    assert sorted(asked) == ["maps", "other"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What few rows of a view come to with the changes of some steps, worked out here, in Arrow.
+"""What few rows of a view come to with the changes of some steps, and whether two logs of few changes
+are the same, worked out here, in Arrow.
 
 Rows are equal where Spark groups them together: null is null, every NaN is one, and -0.0 is 0.0.
 """
@@ -30,10 +31,13 @@ from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_of
 from lockstep.adapters.iceberg_files import files_at
 from lockstep.control.ports import OutboxSteps
 
-__all__ = ["Netted", "netted"]
+__all__ = ["Netted", "netted", "rows_if_equal"]
 
 _MOST_BYTES = 128 << 20
 """Of files: their rows, of all columns, are held here a few times."""
+
+_MOST_COMPARED = 4_000_000
+"""Rows of files: they are grouped here."""
 
 
 class Netted(NamedTuple):
@@ -49,17 +53,14 @@ def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> 
     """The view at a snapshot with the changes of the steps. None where rows cannot be compared here:
     columns that hold others, texts that are not UTF-8, files that are not Parquet, or are large."""
     columns = [field.name for field in view.schema().fields]
-    if not all(field.field_type.is_primitive for field in view.schema().fields):
+    if not _is_flat(view.schema()):
         return None
     there = list(files_at(view, snapshot_id).values())
     changes = list(files_of(outbox, steps))
     if not _are_parquet([*there, *changes]) or _size([*there, *changes]) > _MOST_BYTES:
         return None
     wanted = view.schema().as_arrow()
-    step, after, last = Reference(STEP), literal(steps.after), literal(steps.last)
-    # Not as text, which takes two milliseconds to read.
-    in_steps = And(GreaterThan(term=step, value=after), LessThanOrEqual(term=step, value=last))
-    change = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, in_steps)
+    change = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, _within(steps))
     weights = change[WEIGHT]
     change = _plain(change.select(columns).cast(wanted))
     rows = _plain(_rows(view, view.schema(), there, AlwaysTrue()).cast(wanted))
@@ -82,6 +83,45 @@ def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> 
         change.num_rows,
         str(lacking[0]) if lacking else None,
     )
+
+
+def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
+    """How many rows are logged of these steps, where they are the same Z-set at each step as those that
+    the same table has of the same steps at another snapshot. None where they are not, or where rows
+    cannot be compared here, as of `netted`, or are many."""
+    schema = outbox.schema()
+    found = [list(files_of(outbox, steps)) for steps in (logged, replayed)]
+    files = [*found[0], *found[1]]
+    if (
+        not _is_flat(schema)
+        or not _are_parquet(files)
+        or _size(files) > _MOST_BYTES
+        or sum(file.record_count for file in files if file is not None) > _MOST_COMPARED
+    ):
+        return None
+    sides = [
+        _rows(outbox, schema, of, _within(steps)).cast(schema.as_arrow())
+        for of, steps in zip(found, (logged, replayed), strict=True)
+    ]
+    rows = pa.concat_tables(sides)
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    signs = np.repeat([1, -1], [side.num_rows for side in sides])
+    weights = pa.chunked_array([rows[WEIGHT].to_numpy() * signs])
+    differences = _summed(_plain(rows.drop_columns([WEIGHT])), weights)
+    return None if pc.any(pc.not_equal(differences[WEIGHT], 0)).as_py() else sides[0].num_rows
+
+
+def _within(steps: OutboxSteps) -> BooleanExpression:
+    """A change is of one of the steps. Not as text, which takes two milliseconds to read."""
+    step, after, last = Reference(STEP), literal(steps.after), literal(steps.last)
+    return And(GreaterThan(term=step, value=after), LessThanOrEqual(term=step, value=last))
+
+
+def _is_flat(schema: Schema) -> bool:
+    return all(field.field_type.is_primitive for field in schema.fields)
 
 
 def _are_parquet(files: Iterable[DataFile | None]) -> bool:

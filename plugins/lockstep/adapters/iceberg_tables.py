@@ -12,7 +12,7 @@ from lockstep.adapters.iceberg import IcebergState, is_open
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
 from lockstep.adapters.iceberg_files import append_to, replace_on
 from lockstep.adapters.iceberg_making import make_table
-from lockstep.adapters.iceberg_netting import netted
+from lockstep.adapters.iceberg_netting import netted, rows_if_equal
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import OutboxSteps, Rewritten
 
@@ -105,6 +105,12 @@ class IcebergTables(IcebergState):
             rows = found.rows
             self._write(view, branch, lambda newest: replace_on(newest, branch, rows, summary))
         return Rewritten(found.changed, found.lacking)
+
+    def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
+        """How many rows an outbox has of these steps, where they are the same Z-set at each step at both
+        snapshots. None where they are not, or where rows are many or cannot be compared here."""
+        with self._catalog.plain_errors(logged.table):
+            return rows_if_equal(self._load(logged.table), logged, replayed)
 
 
 def _has_lists(kind: IcebergType) -> bool:

@@ -1,0 +1,144 @@
+"""Two snapshots of an outbox compared without Spark: its rows where they are equal, else nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lake_builders import Lake, local_catalog
+
+from lockstep.adapters import iceberg_netting
+from lockstep.control.ports import OutboxSteps
+
+Row = tuple[Any, ...]
+NAMED = pa.schema([("name", pa.string()), ("amount", pa.float64())])
+LOGGED = [
+    ("a", 0.0, 2, 3),
+    ("b", math.nan, 1, 3),
+    ("a", 0.0, -1, 4),
+    (None, None, 1, 4),
+    ("z", 1.5, 1, 9),
+]
+FIRST, LAST = 3, 8
+
+
+class Log:
+    """An outbox whose states are appended to its root, each as files of one append or of several."""
+
+    def __init__(self, folder: Path, columns: pa.Schema = NAMED) -> None:
+        self.state = Lake(local_catalog(folder)).state
+        self.columns = columns
+        for name in ("_weight", "_step"):
+            self.columns = self.columns.append(pa.field(name, pa.int64()))
+        self.state.make("v_changes", self.columns, {}, {"lockstep.step": "-1"})
+        self.states = 0
+
+    def add(self, *appends: list[Row]) -> int:
+        """The snapshot of a state, which stands on the root alone."""
+        self.states += 1
+        branch = f"attempt_{self.states}"
+        self.state.open_branch("v_changes", branch, None)
+        for rows in appends:
+            last = str(max((row[-1] for row in rows), default=FIRST))
+            self.state.append_arrow("v_changes", branch, self.table(rows), {"lockstep.step": last})
+        return self.state.head("v_changes", branch)
+
+    def table(self, rows: list[Row]) -> pa.Table:
+        named = (dict(zip(self.columns.names, row, strict=True)) for row in rows)
+        return pa.Table.from_pylist(list(named), schema=self.columns)
+
+    def compared(self, logged: int, replayed: int) -> int | None:
+        of = [OutboxSteps("v_changes", at, after=FIRST - 1, last=LAST) for at in (logged, replayed)]
+        return self.state.rows_if_equal(*of)
+
+
+def test_equal_rows_are_counted_whatever_their_order_files_and_weights(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    logged = log.add(LOGGED)
+    split = [("a", -0.0, 1, 3), ("a", 0.0, 1, 3), *LOGGED[2:4]]
+    others = [[("y", 7.0, 1, 9), ("b", -math.nan, 1, 3)], split[::-1]]
+    replayed = log.add(*others)
+    assert log.compared(logged, replayed) == 4
+    assert log.compared(replayed, logged) == 5
+
+
+@pytest.mark.parametrize(
+    "replayed",
+    [
+        [*LOGGED[:3], ("", None, 1, 4)],
+        [*LOGGED[:3], (None, 0.0, 1, 4)],
+        [("a", 0.0, 3, 3), *LOGGED[1:]],
+        [("a", 0.0, 2, 4), *LOGGED[1:]],
+        [("a", math.nan, 2, 3), ("b", 0.0, 1, 3), *LOGGED[2:]],
+        LOGGED[1:],
+        [*LOGGED, ("c", 1.0, 1, 8)],
+        [],
+    ],
+    ids=["text", "null", "weight", "step", "swapped", "missing", "unexpected", "nothing"],
+)
+def test_whatever_differs_is_not_equal(tmp_path: Path, replayed: list[Row]) -> None:
+    log = Log(tmp_path)
+    one, other = log.add(LOGGED), log.add(replayed)
+    assert log.compared(one, other) is None
+    assert log.compared(other, one) is None
+
+
+def test_steps_without_rows_are_equal(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    assert log.compared(log.add([("a", 1.0, 1, 2)]), log.add([("b", 1.0, 1, 9)])) == 0
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", None]),
+        st.sampled_from([0.0, -0.0, 1.5, None]),
+        st.sampled_from([-1, 1, 2]),
+        st.integers(FIRST - 1, LAST + 1),
+    ),
+    max_size=8,
+)
+
+
+@pytest.fixture(scope="module")
+def log_of_many(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return Log(tmp_path_factory.mktemp("log"))
+
+
+@given(logged=ROWS, replayed=ROWS, is_shuffled=st.booleans())
+def test_it_says_what_the_sums_of_weights_say(
+    log_of_many: Log, logged: list[Row], replayed: list[Row], is_shuffled: bool
+) -> None:
+    log = log_of_many
+    replayed = logged[::-1] if is_shuffled else replayed
+    found = log.compared(log.add(logged), log.add(replayed[:3], replayed[3:]))
+    sums: Counter[Row] = Counter()
+    for sign, rows in ((1, logged), (-1, replayed)):
+        for name, amount, weight, step in rows:
+            # Python's keys, too: -0.0 and 0.0 are one.
+            sums[name, amount, step] += sign * weight if FIRST <= step <= LAST else 0
+    rows_logged = sum(FIRST <= row[-1] <= LAST for row in logged)
+    assert found == (None if any(sums.values()) else rows_logged)
+
+
+def test_what_is_many_or_holds_others_is_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, nested = Log(tmp_path / "flat"), Log(tmp_path / "nested", NESTED)
+    one, other = log.add(LOGGED), log.add(LOGGED)
+    assert log.compared(one, other) == 4
+    in_list = [([1], 1, 3)]
+    assert nested.compared(nested.add(in_list), nested.add(in_list)) is None
+    monkeypatch.setattr(iceberg_netting, "_MOST_COMPARED", 9)
+    assert log.compared(one, other) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(iceberg_netting, "_MOST_BYTES", 9)
+    assert log.compared(one, other) is None
+
+
+NESTED = pa.schema([("parts", pa.list_(pa.int64()))])
