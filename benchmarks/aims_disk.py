@@ -7,8 +7,8 @@ The data files of traces and outboxes in the newest version, before and after, i
 as one plain Parquet table each: one file with the same codec and in the same order, traces with their
 rows summed up as a merge does it. What the whole folder has is saved besides.
 
-Files: many intervals of few records, one right after another. Every so many of them maintenance starts
-beside the intervals, in a thread. Counted are the data files of the newest version, and all that lies in
+Files: many intervals of few records, one right after another, whose tables can be read at snapshots of
+the last minute. Every so many of them maintenance starts beside the intervals, in a thread. Counted are the data files of the newest version, and all that lies in
 the pipeline's folder. They are bounded where there are not more than half as many again in the last
 quarter as in the second; maintenance does not hold up intervals where those that began beside it take,
 in the median, at most half as long again as the others: on this machine both want the same processors.
@@ -65,10 +65,10 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
         yield "files", _files(bench, *tiny, options.keys)
 
 
-def _deployed(bench: Bench, name: str) -> tuple[Driven, Topic]:
+def _deployed(bench: Bench, name: str, **configuration: str) -> tuple[Driven, Topic]:
     topic = bench.topic(name)
     source = topic.source("orders", COLUMNS, format="upsert", key="key")
-    return bench.deploy(name, source + SQL), topic
+    return bench.deploy(name, source + SQL, **configuration), topic
 
 
 def _orders(random: Generator, count: int, keys: int) -> Iterator[tuple[int, str]]:
@@ -166,7 +166,8 @@ class Counted:
 
 
 def _files(bench: Bench, intervals: int, records: int, every: int, keys: int) -> Aim:
-    driven, topic = _deployed(bench, "files")
+    kept = {"retain_changes": "1 minute", "retain_views": "1 minute"}
+    driven, topic = _deployed(bench, "files", **kept)
     random = np.random.default_rng(2)
     found: list[Counted] = []
     spent: list[float] = []

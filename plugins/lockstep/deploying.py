@@ -13,7 +13,7 @@ from lockstep.control.changes import Deploy, Landed
 from lockstep.control.history import rebuilding, standing_interval
 from lockstep.control.job import IntervalJob, Placement, ViewDifference
 from lockstep.control.layout.autoscaling import Autoscaling
-from lockstep.control.limits import retained_changes
+from lockstep.control.limits import retained_changes, retained_views
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
@@ -110,6 +110,7 @@ def deploy(
     growth_rules(proposal.project)
     Autoscaling.from_configuration(proposal.project.configuration)
     retained_changes(proposal.project.configuration)
+    retained_views(proposal.project.configuration)
     if proposal.rebuild is not None and approves is not None and not approves(proposal):
         raise Refused(
             f"pipeline {name} was not deployed: the change was not approved",

@@ -27,7 +27,7 @@ from lockstep.control.job import CatalogSettings, CompareResult
 from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.layout.partitions import Grouping
 from lockstep.control.layout.readers import Reader, readers
-from lockstep.control.limits import retained_changes
+from lockstep.control.limits import retained_changes, retained_views
 from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, RunState, RunStatus, TopicSlice
 from lockstep.control.planning import plan
@@ -224,6 +224,7 @@ class Pipeline:
                 configuration.get("lockstep.retain_versions", DEFAULT_RETAIN_VERSIONS)
             ),
             retain_changes=retained_changes(configuration),
+            retain_views=retained_views(configuration),
             source_names=tuple(source.name for source in project.sources),
             outboxes={outbox.view: outbox.table for outbox in self.circuit.outboxes},
             variables=self.settings.variables(),

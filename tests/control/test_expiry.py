@@ -12,7 +12,7 @@ from recording import silent
 
 from lockstep.control.expiry import RETAIN_TRACES, expire
 from lockstep.control.job import ExpireJob
-from lockstep.control.limits import RETAIN_CHANGES, retained_changes
+from lockstep.control.limits import RETAIN_CHANGES, retained_changes, retained_views
 from lockstep.errors import WrongUse
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -30,21 +30,30 @@ class Tables:
         self.asked[table] = older_than
         return self._ages[table]
 
+    def tables(self) -> tuple[str, ...]:
+        return tuple(self._ages)
+
     def expire(self, job: ExpireJob, _: Any) -> int:
         self.jobs.append(job)
         return 12
 
 
-def expired(tables: Tables, retain_changes: timedelta = RETAIN_CHANGES) -> int:
+def expired(
+    tables: Tables,
+    retain_changes: timedelta = RETAIN_CHANGES,
+    retain_views: timedelta | None = None,
+) -> int:
     parts: Any = SimpleNamespace(
         pipeline="p",
         state=tables,
         engine=tables,
         clock=SimpleNamespace(now=lambda: NOW),
         retain_changes=retain_changes,
+        retain_views=retain_views,
+        outboxes={"v": "v_changes", "elsewhere": "elsewhere_changes"},
         catalog=None,
     )
-    version = SimpleNamespace(tables=dict.fromkeys(tables._ages, 1))
+    version = SimpleNamespace(tables=dict.fromkeys(tables._ages.keys() - {"v"}, 1))
     recorded: Any = SimpleNamespace(version=version, session="s")
     return expire(parts, recorded, silent)
 
@@ -64,6 +73,15 @@ def test_traces_stay_no_longer_than_changes() -> None:
     assert tables.jobs == []
 
 
+def test_views_have_a_past_for_as_long_as_is_said_and_for_ever_where_nothing_is() -> None:
+    tables = Tables({"v": (3, 1), "v_changes": (0, 1)})
+    assert expired(tables) == 0
+    assert set(tables.asked) == {"v_changes"}
+    assert expired(tables, retain_views=timedelta(hours=2)) == 3
+    [job] = tables.jobs
+    assert job.tables == {"v": NOW - timedelta(hours=2)}
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [(None, timedelta(days=1)), ("2 hours", timedelta(hours=2)), ("90", timedelta(seconds=90))],
@@ -76,3 +94,10 @@ def test_how_long_changes_stay_is_configured(text: str | None, wanted: timedelta
 def test_a_wrong_time_is_refused() -> None:
     with pytest.raises(WrongUse, match="retain_changes"):
         retained_changes({"lockstep.retain_changes": "for ever"})
+    with pytest.raises(WrongUse, match="retain_views"):
+        retained_views({"lockstep.retain_views": "for ever"})
+
+
+def test_of_views_nothing_is_said_by_itself() -> None:
+    assert retained_views({}) is None
+    assert retained_views({"lockstep.retain_views": "7 days"}) == timedelta(days=7)

@@ -117,6 +117,9 @@ class Simulation(Judged):
         self.retain_changes = (
             timedelta(days=1) if Random(seed).random() < 0.5 else timedelta(seconds=1)
         )
+        # Of its own, too: before there was such a setting a seed gave the same history.
+        views = Random(f"views {seed}").choice((None, timedelta(seconds=1)))
+        self.retain_views: timedelta | None = views
         self.run_stage = draw.choice((stages.run, stages.run, run_by_steps))
         self.starts = draw.randint(4, 12)
         # Of its own: where nobody scales, a seed gives the history that it would give anyway.
@@ -138,6 +141,7 @@ class Simulation(Judged):
             limits=self.limits,
             retain_versions=self.retain_versions,
             retain_changes=self.retain_changes,
+            retain_views=self.retain_views,
             source_names=tuple(self.topics),
             outboxes={VIEW: OUTBOX},
             variables={},

@@ -22,21 +22,30 @@ RETAIN_TRACES = timedelta(hours=1)
 
 
 def expire(parts: Parts, recorded: PipelineState, progress: Progress) -> int:
-    """Expire snapshots of the tables that intervals append to; returns how many went.
+    """Expire snapshots of the tables that intervals append to, and of views; returns how many went.
 
     Of tables of changes, logs and errors they stay for `parts.retain_changes`, as others may follow
-    them; of traces, which nobody else reads, no longer than an attempt is likely to work on its branch.
-    A table is looked at once half of its snapshots can go, so that the work is in proportion to what
-    intervals have written.
+    them; of traces, which nobody else reads, no longer than an attempt is likely to work on its branch;
+    of views for `parts.retain_views`, and for ever where that says nothing. A table
+    is looked at once half of its snapshots can go, so that the work is in proportion to what intervals
+    have written.
     """
     now, changes = parts.clock.now(), parts.retain_changes
+    stays = {
+        table: min(changes, RETAIN_TRACES) if is_trace(table) else changes
+        for table in recorded.version.tables
+    }
+    if parts.retain_views is not None:
+        # A view that is published elsewhere is no table here.
+        views = parts.outboxes.keys() & set(parts.state.tables())
+        stays.update(dict.fromkeys(views, parts.retain_views))
 
     def over(table: str) -> tuple[datetime, int]:
-        older_than = now - (min(changes, RETAIN_TRACES) if is_trace(table) else changes)
+        older_than = now - stays[table]
         can_go, stay = parts.state.ages(table, older_than)
         return older_than, can_go if can_go >= stay else 0
 
-    tables = sorted(recorded.version.tables)
+    tables = sorted(stays)
     found = dict(zip(tables, in_parallel(over, tables), strict=True))
     wanted = {table: older_than for table, (older_than, count) in found.items() if count}
     if not wanted:

@@ -98,7 +98,8 @@ class Parts:
     `outboxes` maps a published view to its outbox table, `new_id` gives a fresh attempt id,
     `reached` is told each point that a stage gets to, `growth` says what topics may grow to,
     `autoscaling` when there should be more workers, or fewer, and `retain_changes` for how long others
-    can follow a table of changes.
+    can follow a table of changes, `retain_views` for how long views have a past, None where that is
+    left to their users.
     """
 
     pipeline: str
@@ -121,6 +122,7 @@ class Parts:
     autoscaling: Autoscaling = Autoscaling()  # noqa: RUF009 - frozen
     growth: GrowthRules = field(default_factory=GrowthRules)
     retain_changes: timedelta = RETAIN_CHANGES
+    retain_views: timedelta | None = None
 
 
 # ── run ─────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,14 @@ from fractions import Fraction
 
 from lockstep.errors import WrongUse
 
-__all__ = ["RETAIN_CHANGES", "StepLimits", "count_of_key", "retained_changes", "wrong_key"]
+__all__ = [
+    "RETAIN_CHANGES",
+    "StepLimits",
+    "count_of_key",
+    "retained_changes",
+    "retained_views",
+    "wrong_key",
+]
 
 RETAIN_CHANGES = timedelta(days=1)
 
@@ -104,9 +111,18 @@ class StepLimits:
 
 def retained_changes(configuration: Mapping[str, str]) -> timedelta:
     """For how long tables of changes can be read at an earlier snapshot. Raises WrongUse."""
-    key = "lockstep.retain_changes"
+    return _retained("lockstep.retain_changes", configuration) or RETAIN_CHANGES
+
+
+def retained_views(configuration: Mapping[str, str]) -> timedelta | None:
+    """For how long views can be read at an earlier snapshot; None where that is nobody's business but
+    their users'. Raises WrongUse."""
+    return _retained("lockstep.retain_views", configuration)
+
+
+def _retained(key: str, configuration: Mapping[str, str]) -> timedelta | None:
     text = configuration.get(key)
-    return RETAIN_CHANGES if text is None else timedelta(seconds=_seconds(key, str(text)))
+    return None if text is None else timedelta(seconds=_seconds(key, str(text)))
 
 
 def _seconds(key: str, text: str) -> float:

@@ -160,7 +160,7 @@ OWN_SETTINGS = frozenset(
     (
         *("lockstep.interval", "lockstep.cron", "lockstep.step", "lockstep.steps_per_interval"),
         *("lockstep.rows_per_step", "lockstep.rows_per_interval", "lockstep.retain_versions"),
-        "lockstep.retain_changes",
+        *("lockstep.retain_changes", "lockstep.retain_views"),
         *("lockstep.engine", "lockstep.spark_connection", "lockstep.kafka", ON_ERROR, PUBLISH),
         *(PARTITION_MAPPER, PARTITION_GROUPING),
         *("lockstep.autoscale", "lockstep.autoscale.least_workers"),
