@@ -361,9 +361,9 @@ class Touched:
             found[trace.table] = rows
         return found
 
-    def first_here(self, operator: Operator, context: Context) -> tuple[Rows, ...] | None:
-        """The rows of its one input that a window looks up, if there are any; None where Spark has to
-        read them."""
+    def of_partitions(self, operator: Operator, context: Context) -> tuple[Rows, ...] | None:
+        """The rows of its one input that a window looks up, those of partitions that change, if there
+        are any; None where Spark has to read them."""
         [trace] = operator.rows
         if trace is None and context.is_first:
             return ()

@@ -62,6 +62,11 @@ SELECT i.id, i.kind, b.bidder FROM items i LEFT JOIN bids b ON i.id = b.item AND
 CREATE MATERIALIZED VIEW stays AS
 SELECT bidder, session_window(at, '1 hour').start AS since, count(*) AS n, sum(price) AS paid
 FROM bids GROUP BY bidder, session_window(at, '1 hour');
+CREATE MATERIALIZED VIEW moving AS
+SELECT item, at, price, avg(price) OVER latest AS mean, lag(price) OVER ordered AS before
+FROM (SELECT DISTINCT item, at, price FROM bids)
+WINDOW ordered AS (PARTITION BY item ORDER BY at, price),
+       latest AS (PARTITION BY item ORDER BY at, price ROWS BETWEEN 4 PRECEDING AND CURRENT ROW);
 CREATE MATERIALIZED VIEW busy AS
 SELECT window(at, '12 hours', '4 hours').start AS starts, count(*) AS n, max(price) AS most
 FROM bids GROUP BY window(at, '12 hours', '4 hours');

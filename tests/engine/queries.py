@@ -251,6 +251,11 @@ WINDOWS = {
     "AS r FROM t) WHERE r = 1",
     "over doubles": "SELECT c, a, sum(round(x, 2)) OVER (PARTITION BY c ORDER BY a) AS s FROM t "
     "WHERE abs(x) < 100",
+    "money over": "SELECT c, a, m, sum(m) OVER (PARTITION BY c ORDER BY a) AS s, avg(m) OVER (ORDER BY "
+    "a, c, m ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS v FROM (SELECT DISTINCT a, c, m FROM t)",
+    "ends over": "SELECT a, c, ts, min(ts) OVER w AS f, max(c) OVER w AS g, last_value(ok) OVER w AS l, "
+    "max(m) OVER (PARTITION BY c) AS m FROM (SELECT DISTINCT a, c, ts, m, ok FROM t) WINDOW w AS "
+    "(PARTITION BY a ORDER BY ts, c, m, ok ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING)",
     "list over": "SELECT c, a, array_sort(collect_list(b) OVER (PARTITION BY c ORDER BY a)) AS l FROM t",
     "limit": "SELECT a, b FROM t ORDER BY a DESC NULLS LAST, b LIMIT 5",
     "limit and offset": "SELECT a, b FROM (SELECT DISTINCT a, b FROM t) ORDER BY a, b LIMIT 3 OFFSET 2",

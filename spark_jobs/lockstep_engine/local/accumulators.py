@@ -7,7 +7,6 @@ merged, and read off. Sums of floating point are in `exact_sums`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +16,10 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, Long
 
 from lockstep.sql.plans.nodes import AggregateCall, AggregateFunction
 from lockstep_engine.kernels.groups import Integers
-from lockstep_engine.local.values import Unlike, added, grouped
+from lockstep_engine.local.values import Unlike, added, grouped, unscaled, with_point
 from lockstep_engine.operators.accumulators import ROWS, Accumulator, Groups, places_of
 
-__all__ = ["average_type", "lifted", "merged", "running", "value"]
+__all__ = ["average_type", "decimal_average", "lifted", "merged", "running", "value"]
 
 _LOW = 0xFFFFFFFF
 
@@ -162,7 +161,7 @@ def _average(totals: pa.Table, place: int, kind: DataType) -> pa.ChunkedArray | 
         case DecimalType():
             sums = _sum(totals, place, kind)
             is_there = pc.and_(is_there, sums.is_valid())
-            found = _decimal_average(sums, size, kind)
+            found = decimal_average(sums, size, kind)
         case DoubleType() | FloatType():
             # A group of zeros has no bins.
             found = pa.array(pc.fill_null(_sum(totals, place, kind), 0).to_numpy() / size)
@@ -195,26 +194,19 @@ _LARGEST_SCALE = 18
 _MOST_SUMMED = (1 << 62) // (2 * _SHIFT)
 
 
-def _decimal_average(sums: pa.ChunkedArray, size: Integers, kind: DecimalType) -> pa.Array | None:
-    """Rounded half up; None where a number in between has more than 63 bits."""
+def decimal_average(sums: pa.ChunkedArray, size: Integers, kind: DecimalType) -> pa.Array | None:
+    """Averages of decimals of that kind, by what they come to and how many they are, rounded half up;
+    None where a number in between has more than 63 bits."""
     if kind.scale > _LARGEST_SCALE or kind.precision + 4 > 38:
         return None
-    halves = np.frombuffer(_words(sums), np.int64).reshape(-1, 2)
-    whole = halves[:, 0]
-    is_small = (halves[:, 1] == whole >> 63) & (whole > -_MOST_SUMMED) & (whole < _MOST_SUMMED)
+    try:
+        whole = unscaled(sums)
+    except Unlike:
+        return None
+    is_small = (whole > -_MOST_SUMMED) & (whole < _MOST_SUMMED)
     if not np.all(is_small & (size < _MOST_COUNTED)):
         return None
     rounded = (2 * _SHIFT * np.abs(whole) + size) // (2 * size) * np.sign(whole)
     if kind.precision < 15 and np.any(np.abs(rounded) >= 10 ** (kind.precision + 4)):
         return None
-    made = np.stack([rounded, rounded >> 63], axis=1)
-    wanted = pa.decimal128(kind.precision + 4, kind.scale + 4)
-    return pa.Array.from_buffers(wanted, len(made), [None, pa.py_buffer(made.tobytes())])
-
-
-def _words(decimals: pa.ChunkedArray) -> bytes:
-    """Sixteen bytes of each, without the point, 0 for none: the lower eight come first."""
-    none = pa.scalar(Decimal(0), decimals.type)
-    filled = pc.fill_null(decimals, none).combine_chunks()
-    first = filled.offset * 16
-    return bytes(filled.buffers()[1][first : first + len(filled) * 16])
+    return with_point(rounded, pa.decimal128(kind.precision + 4, kind.scale + 4))

@@ -10,12 +10,21 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lockstep.sql.circuit import Circuit, Operator, columns_read
-from lockstep.sql.plans.nodes import MultiwayJoin, Scan, SessionGroups, UnionAll, Upsert, Values
+from lockstep.sql.plans.nodes import (
+    MultiwayJoin,
+    Scan,
+    SessionGroups,
+    UnionAll,
+    Upsert,
+    Values,
+    Window,
+)
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.changes import netted
 from lockstep_engine.local.evaluated import LocalEvaluation
+from lockstep_engine.local.framed import framed, is_framed
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear
 from lockstep_engine.local.relations import LocalRows
@@ -115,9 +124,10 @@ class LocalOperators:
         if isinstance(node, UnionAll):
             types = {place: self.rows.types(ref) for place, ref in enumerate(operator.inputs)}
             return lambda: LocalEvaluation(Sifted(united(node, changes, types.__getitem__)), {})
-        if is_bounded(operator):
-            found = self.touched.first_here(operator, context)
-            return None if found is None else partial(first_rows, operator, changes[0], *found)
+        if isinstance(node, Window):
+            found = self.touched.of_partitions(operator, context)
+            work = first_rows if is_bounded(operator) else framed
+            return None if found is None else partial(work, operator, changes[0], *found)
         traces = self.touched.own_here(operator)
         if traces is None:
             return None
@@ -184,4 +194,4 @@ def _can_be(operator: Operator) -> bool:
     """Whether an operator of several rows may be evaluated here, by what is known without its input."""
     is_told = isinstance(operator.node, MultiwayJoin | UnionAll | Upsert)
     is_grouped = is_aggregated(operator) or are_sessions(operator)
-    return is_told or is_grouped or is_bounded(operator)
+    return is_told or is_grouped or is_bounded(operator) or is_framed(operator)

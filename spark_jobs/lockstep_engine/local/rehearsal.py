@@ -18,6 +18,7 @@ from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll, Va
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.formulas import written
+from lockstep_engine.local.framed import framed, is_framed
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear, made_here, windows_of
 from lockstep_engine.local.rows import Rows
@@ -80,6 +81,8 @@ def _tried(
         return united(node, changes, lambda _: {}).schema
     if is_bounded(operator):
         return _judged(first_rows(operator, rows[0]).delta)
+    if is_framed(operator):
+        return _judged(framed(operator, rows[0]).delta)
     if are_sessions(operator):
         return _judged(sessions(operator, rows[0], {}).delta)
     # Without a key there is a row of nothing, whatever comes, which is Spark's to make.

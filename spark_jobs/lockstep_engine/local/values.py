@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 
 import numpy as np
@@ -48,6 +49,8 @@ __all__ = [
     "numbers_inside",
     "ranked",
     "together",
+    "unscaled",
+    "with_point",
 ]
 
 _EXACT = (
@@ -185,6 +188,29 @@ def numbers_inside(column: pa.ChunkedArray) -> Integers:
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
     found: Integers = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
     return found
+
+
+def unscaled(column: pa.ChunkedArray) -> Integers:
+    """Whole numbers, or decimals of at most 38 digits without their point, 0 for null. Raises Unlike
+    where one has more than 63 bits."""
+    if not pa.types.is_decimal(column.type):
+        found: Integers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+        return found
+    filled = pc.fill_null(column, pa.scalar(Decimal(0), column.type)).combine_chunks()
+    first = filled.offset * 16
+    words = bytes(filled.buffers()[1][first : first + len(filled) * 16])
+    # The lower half of each comes first.
+    halves = np.frombuffer(words, np.int64).reshape(-1, 2)
+    whole: Integers = halves[:, 0]
+    if np.any(halves[:, 1] != whole >> 63):
+        raise Unlike
+    return whole
+
+
+def with_point(numbers: Integers, kind: pa.Decimal128Type) -> pa.Array:
+    """Whole numbers as decimals of that kind, without a point before."""
+    halves = np.stack([numbers, numbers >> 63], axis=1)
+    return pa.Array.from_buffers(kind, len(halves), [None, pa.py_buffer(halves.tobytes())])
 
 
 def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
