@@ -8,10 +8,11 @@ as one plain Parquet table each: one file with the same codec and in the same or
 rows summed up as a merge does it. What the whole folder has is saved besides.
 
 Files: many intervals of few records, one right after another, whose tables can be read at snapshots of
-the last minute. Every so many of them maintenance starts beside the intervals, in a thread. Counted are the data files of the newest version, and all that lies in
-the pipeline's folder. They are bounded where there are not more than half as many again in the last
-quarter as in the second; maintenance does not hold up intervals where those that began beside it take,
-in the median, at most half as long again as the others: on this machine both want the same processors.
+the last minute. Every so many of them maintenance starts beside the intervals, in a thread. Counted are
+the data files of the newest version, and all that lies in the pipeline's folder. They are bounded where
+there are not more than half as many again in the last quarter as in the second; maintenance does not
+hold up intervals where those that began beside it take, in the median, at most half as long again as
+the others: on this machine both want the same processors.
 """
 
 from __future__ import annotations

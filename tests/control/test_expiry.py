@@ -13,9 +13,13 @@ from recording import silent
 from lockstep.control.expiry import RETAIN_TRACES, expire
 from lockstep.control.job import ExpireJob
 from lockstep.control.limits import RETAIN_CHANGES, retained_changes, retained_views
-from lockstep.errors import WrongUse
+from lockstep.control.model import SinkState
+from lockstep.control.ports import Marker, ViewHead
+from lockstep.errors import StateDiverged, WrongUse
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+VIEWS = frozenset({"v", "changed", "new", "of_others", "foreign"})
+"""Of which the first is the pipeline's, as it has published it."""
 
 
 class Tables:
@@ -30,8 +34,13 @@ class Tables:
         self.asked[table] = older_than
         return self._ages[table]
 
-    def tables(self) -> tuple[str, ...]:
-        return tuple(self._ages)
+    def view_head(self, view: str) -> ViewHead | None:
+        if view == "changed":
+            raise StateDiverged("somebody has deleted rows")
+        if view == "new":
+            return None
+        marker = Marker(1, 7, "theirs" if view == "of_others" else "i", None)
+        return ViewHead(2, 3, None if view == "foreign" else marker, (), ())
 
     def expire(self, job: ExpireJob, _: Any) -> int:
         self.jobs.append(job)
@@ -50,11 +59,12 @@ def expired(
         clock=SimpleNamespace(now=lambda: NOW),
         retain_changes=retain_changes,
         retain_views=retain_views,
-        outboxes={"v": "v_changes", "elsewhere": "elsewhere_changes"},
         catalog=None,
     )
-    version = SimpleNamespace(tables=dict.fromkeys(tables._ages.keys() - {"v"}, 1))
-    recorded: Any = SimpleNamespace(version=version, session="s")
+    version = SimpleNamespace(tables=dict.fromkeys(tables._ages.keys() - VIEWS, 1))
+    sinks = [SinkState(view, view, "iceberg") for view in sorted(VIEWS)]
+    sinks.append(SinkState("queue", "in_kafka", "kafka"))
+    recorded: Any = SimpleNamespace(version=version, session="s", incarnation="i", sinks=sinks)
     return expire(parts, recorded, silent)
 
 
@@ -74,12 +84,14 @@ def test_traces_stay_no_longer_than_changes() -> None:
 
 
 def test_views_have_a_past_for_as_long_as_is_said_and_for_ever_where_nothing_is() -> None:
-    tables = Tables({"v": (3, 1), "v_changes": (0, 1)})
+    tables = Tables(dict.fromkeys(VIEWS, (3, 1)) | {"v_changes": (0, 1)})
     assert expired(tables) == 0
     assert set(tables.asked) == {"v_changes"}
     assert expired(tables, retain_views=timedelta(hours=2)) == 3
     [job] = tables.jobs
-    assert job.tables == {"v": NOW - timedelta(hours=2)}
+    assert job.tables == {"v": NOW - timedelta(hours=2)}, (
+        "those of others stay, and what they wrote"
+    )
 
 
 @pytest.mark.parametrize(

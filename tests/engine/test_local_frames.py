@@ -257,6 +257,20 @@ def check(
         ("sum(`v`)", UP, RANGE.format("1 PRECEDING", "CURRENT ROW")),
         ("sum(`v`)", UP, RANGE.format("INTERVAL '1' DAY PRECEDING", "CURRENT ROW")),
         ("rank()", (SortKey(Expression("abs(`v`)", ("v",))),), ""),
+        # What Spark refuses.
+        ("rank()", (), ""),
+        ("row_number()", (), ""),
+        ("lag(`v`)", (), ""),
+        ("rank()", UP, ROWS.format("1 PRECEDING", "CURRENT ROW")),
+        ("lag(`v`)", UP, ALL),
+        ("sum(`v`)", UP, ROWS.format("3 FOLLOWING", "1 FOLLOWING")),
+        ("sum(`v`)", UP, ROWS.format("UNBOUNDED FOLLOWING", "UNBOUNDED FOLLOWING")),
+        ("sum(`v`)", (), RANGE.format("UNBOUNDED PRECEDING", "CURRENT ROW")),
+        (
+            "sum(`v`)",
+            (*UP, SortKey(Expression.column("d"))),
+            RANGE.format("0 PRECEDING", "CURRENT ROW"),
+        ),
     ],
 )
 def test_what_is_left_to_spark(text: str, order: tuple[SortKey, ...], frame: str) -> None:
@@ -310,9 +324,37 @@ def test_more_than_some_seconds_work_is_left_to_spark(monkeypatch: pytest.Monkey
         framed(operator_of(call("a", "rank()", UP)), rows_of(changes))
 
 
+def test_wide_rows_that_would_be_laid_out_too_often_are_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes: list[Change] = [((0, n, None), 1, n) for n in range(20)]
+    events = rows_of(changes)
+    width = events.select(COLUMNS).table.nbytes / len(events)
+    monkeypatch.setattr(module, "_MOST_BYTES", 211 * width)
+    framed(operator_of(call("a", "rank()", UP)), events)
+    monkeypatch.setattr(module, "_MOST_BYTES", 209 * width)
+    with pytest.raises(Unlike):
+        framed(operator_of(call("a", "rank()", UP)), events)
+
+
+def test_more_texts_than_a_column_holds_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflown(*_: Any) -> Any:
+        raise pa.ArrowInvalid("Take operation overflowed binary array capacity")
+
+    monkeypatch.setattr(module._Making, "changes", overflown)
+    with pytest.raises(Unlike):
+        framed(operator_of(call("a", "rank()", UP)), rows_of([((0, 1, None), 1, 3)]))
+
+
 def test_rows_that_are_there_less_than_never_are_left_to_spark() -> None:
     with pytest.raises(Unlike):
         framed(operator_of(call("a", "rank()", UP)), rows_of([((0, 1, None), -1, 3)]))
+
+
+def test_more_copies_than_can_be_counted_are_left_to_spark() -> None:
+    changes: list[Change] = [((0, n, None), 1 << 62, n) for n in range(4)]
+    with pytest.raises(Unlike):
+        framed(operator_of(call("a", "rank()", UP)), rows_of(changes))
 
 
 def test_nothing_comes_of_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -10,7 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, LongType, StructType
 
 from lockstep.errors import Position
-from lockstep.sql.circuit import Circuit, Project, SourceColumn, SourceTable, View
+from lockstep.sql.circuit import (
+    Circuit,
+    Project,
+    SourceColumn,
+    SourceTable,
+    TraceKind,
+    TraceSpec,
+    View,
+)
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Aggregate, Equality, MultiwayJoin, Node, Scan
 from lockstep_engine.local.rows import Rows
@@ -93,6 +102,15 @@ def test_few_rows_that_are_here_are_sorted_by_key_whatever_they_come_from() -> N
         {"l_a": 3, "_weight": -1},
         {"l_a": 3, "_weight": 1},
     ]
+
+
+def test_a_key_may_have_any_name() -> None:
+    trace = TraceSpec("_trace_a", TraceKind.ROWS, (".a", "[b"), ())
+    circuit = cast(Circuit, SimpleNamespace(traces=(trace,)))
+    rows = Rows.of(pa.table({".a": [2, 1, 1], "[b": ["x", "z", "y"]}))
+    [found] = few_in_order(circuit, {"_trace_a": rows}).values()
+    assert isinstance(found, Rows)
+    assert found.table.to_pydict() == {".a": [1, 1, 2], "[b": ["y", "z", "x"]}
 
 
 def test_how_many_files_hold_how_many_rows() -> None:

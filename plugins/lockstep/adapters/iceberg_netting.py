@@ -29,6 +29,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_of
 from lockstep.adapters.iceberg_files import files_at
+from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.control.ports import OutboxSteps
 
 __all__ = ["Netted", "netted", "rows_if_equal"]
@@ -37,7 +38,8 @@ _MOST_BYTES = 128 << 20
 """Of files: their rows, of all columns, are held here a few times."""
 
 _MOST_COMPARED = 4_000_000
-"""Rows of files: they are grouped here."""
+_MOST_COMPARED_BYTES = 512 << 20
+"""Rows of files, and what they take in memory: they are grouped here."""
 
 
 class Netted(NamedTuple):
@@ -90,6 +92,9 @@ def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> 
     the same table has of the same steps at another snapshot. None where they are not, or where rows
     cannot be compared here, as of `netted`, or are many."""
     schema = outbox.schema()
+    heads = [snapshot_of(one.table, outbox.metadata, one.snapshot_id) for one in (logged, replayed)]
+    if any(head.schema_id not in (None, schema.schema_id) for head in heads):
+        return None  # Spark reads what columns there were
     found = [list(files_of(outbox, steps)) for steps in (logged, replayed)]
     files = [*found[0], *found[1]]
     if (
@@ -104,13 +109,15 @@ def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> 
         for of, steps in zip(found, (logged, replayed), strict=True)
     ]
     rows = pa.concat_tables(sides)
+    if rows.nbytes > _MOST_COMPARED_BYTES or rows[WEIGHT].null_count:
+        return None
     try:
         rows.validate(full=True)
+        signs = np.repeat([1, -1], [side.num_rows for side in sides])
+        weights = pa.chunked_array([rows[WEIGHT].to_numpy() * signs])
+        differences = _summed(_plain(rows.drop_columns([WEIGHT])), weights)
     except pa.ArrowInvalid:
         return None
-    signs = np.repeat([1, -1], [side.num_rows for side in sides])
-    weights = pa.chunked_array([rows[WEIGHT].to_numpy() * signs])
-    differences = _summed(_plain(rows.drop_columns([WEIGHT])), weights)
     return None if pc.any(pc.not_equal(differences[WEIGHT], 0)).as_py() else sides[0].num_rows
 
 

@@ -13,6 +13,7 @@ from lockstep.control.interval import Parts
 from lockstep.control.job import ExpireJob
 from lockstep.control.model import PipelineState
 from lockstep.control.ports import Progress
+from lockstep.errors import StateDiverged
 from lockstep.ids import is_trace
 from lockstep.threads import in_parallel
 
@@ -26,19 +27,10 @@ def expire(parts: Parts, recorded: PipelineState, progress: Progress) -> int:
 
     Of tables of changes, logs and errors they stay for `parts.retain_changes`, as others may follow
     them; of traces, which nobody else reads, no longer than an attempt is likely to work on its branch;
-    of views for `parts.retain_views`, and for ever where that says nothing. A table
-    is looked at once half of its snapshots can go, so that the work is in proportion to what intervals
-    have written.
+    of views for `parts.retain_views`, and for ever where that says nothing. A table is looked at once
+    half of its snapshots can go, so that the work is in proportion to what intervals have written.
     """
-    now, changes = parts.clock.now(), parts.retain_changes
-    stays = {
-        table: min(changes, RETAIN_TRACES) if is_trace(table) else changes
-        for table in recorded.version.tables
-    }
-    if parts.retain_views is not None:
-        # A view that is published elsewhere is no table here.
-        views = parts.outboxes.keys() & set(parts.state.tables())
-        stays.update(dict.fromkeys(views, parts.retain_views))
+    now, stays = parts.clock.now(), _stays(parts, recorded)
 
     def over(table: str) -> tuple[datetime, int]:
         older_than = now - stays[table]
@@ -53,3 +45,27 @@ def expire(parts: Parts, recorded: PipelineState, progress: Progress) -> int:
     job = ExpireJob(parts.pipeline, wanted, parts.catalog, recorded.session)
     progress(f"deleted {parts.engine.expire(job, progress):,} files that no snapshot needs")
     return sum(count for _, count in found.values())
+
+
+def _stays(parts: Parts, recorded: PipelineState) -> dict[str, timedelta]:
+    """For how long snapshots of which table stay."""
+    changes, views = parts.retain_changes, parts.retain_views
+    found = {
+        table: min(changes, RETAIN_TRACES) if is_trace(table) else changes
+        for table in recorded.version.tables
+    }
+    if views is not None:
+        of_sinks = [sink.view for sink in recorded.sinks if sink.provider == "iceberg"]
+        found.update((view, views) for view in of_sinks if _is_ours(parts, recorded, view))
+    return found
+
+
+def _is_ours(parts: Parts, recorded: PipelineState, view: str) -> bool:
+    """Whether a view shows what this pipeline has published. Where somebody else has changed it, the
+    snapshots that say so have to stay: publishing stops at them."""
+    try:
+        head = parts.state.view_head(view)
+    except StateDiverged:
+        return False
+    marker = None if head is None else head.marker
+    return marker is not None and marker.incarnation == recorded.incarnation

@@ -40,8 +40,7 @@ def laid_out(
     of_change = np.empty(len(rows), np.int64)
     of_change[order] = np.cumsum(is_new) - 1
     owner, step = owners[at], steps[at]
-    has_next = np.append(owner[1:] == owner[:-1], np.zeros(min(1, len(owner)), np.bool_))
-    until = np.where(has_next, np.append(step[1:], -1)[: len(step)], -1)
+    until = np.where(_next(owner) == owner, _next(step), -1)
     # Of each row how many there are from one of its changes to the next, or the partition's last.
     by = in_order(rows, of_change)
     begins = np.flatnonzero(starts(rows[by], of_change[by]))
@@ -50,15 +49,20 @@ def laid_out(
     if counts.min(initial=0) < 0:
         return None
     ends = np.searchsorted(owner, partitions[row], side="right")
-    is_last = np.append(row[1:] != row[:-1], np.ones(min(1, len(row)), np.bool_))
-    last = np.where(is_last, ends, np.append(first[1:], 0)[: len(first)])
-    if int(((last - first) * counts).sum()) > most:
+    last = np.where(_next(row) == row, _next(first), ends)
+    # Of so many copies the product is no number of 64 bits.
+    if counts.max(initial=0) > most or int(((last - first) * counts).sum()) > most:
         return None
     spans, positions = spread(first, np.where(counts > 0, last, first))
     copies = counts[spans]
     found, positions = np.repeat(row[spans], copies), np.repeat(positions, copies)
     by = in_order(positions, found)
     return LaidOut(found[by], positions[by], step, until)
+
+
+def _next(numbers: Integers) -> Integers:
+    """Of each number, none of which is below 0, the one after it; -1 of the last."""
+    return np.append(numbers[1:], np.full(min(1, len(numbers)), -1))
 
 
 def _running(groups: Integers, values: Integers) -> Integers:
@@ -83,7 +87,7 @@ class Placed(NamedTuple):
 
 
 def placed(groups: Integers, is_other: NDArray[np.bool_]) -> Placed:
-    """`groups` are sorted; `is_other` where a row is not equal to the one before it, or of another."""
+    """`groups` are sorted; `is_other` says where a row is not equal to the one before it."""
     is_new = starts(groups)
     begin, end = _bounds(is_new)
     first_peer, last_peer = _bounds(is_new | is_other)

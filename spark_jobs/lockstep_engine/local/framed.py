@@ -41,7 +41,10 @@ from lockstep_engine.local.values import Unlike, numbered, ranked, unscaled, wit
 __all__ = ["framed", "is_framed"]
 
 _MOST_LAID_OUT = 4_000_000
-"""Rows, at all positions together: some seconds' work, and up to a gigabyte."""
+"""Rows, at all positions together: some seconds' work."""
+
+_MOST_BYTES = 512 << 20
+"""Of what would be laid out, were it written down: what comes of it may be twice as much."""
 
 _MOST_DIGITS = 18
 """Of decimals whose digits are a whole number of 63 bits."""
@@ -65,27 +68,35 @@ def framed(operator: Operator, delta: Rows, before: Rows | None = None) -> Local
     Unlike where Spark is to do it."""
     node = operator.node
     assert isinstance(node, Window), "asked for before"
-    calls = {call.name: framed_call(call) for call in node.calls}
-    types = {call.name: _type_of(calls[call.name], delta.schema) for call in node.calls}
+    calls = _calls(node)
+    types = {name: _type_of(call, delta.schema) for name, call in calls.items()}
     making = _Making.of(node, events_of(node, delta, before))
-    values: dict[str, pa.ChunkedArray] = {}
-    for order in dict.fromkeys(call.order for call in node.calls):
-        placed = making.placed(order)
-        for call in node.calls:
-            if call.order == order:
-                found = making.value(calls[call.name], placed).cast(to_arrow_type(types[call.name]))
-                values[call.name] = found
-    in_turn: Mapping[str, pa.ChunkedArray] = {call.name: values[call.name] for call in node.calls}
-    if node.first is not None:
-        [ranks] = in_turn.values()
-        making, in_turn = making.those(ranks.to_numpy() <= node.first, in_turn)
-    fields = [StructField(name, kind) for name, kind in types.items()]
-    return evaluated(operator, delta, making.changes(in_turn, fields))
+    try:
+        placed = {order: making.placed(order) for order in {call.order for call in node.calls}}
+        values: Mapping[str, pa.ChunkedArray] = {
+            one.name: making.value(calls[one.name], placed[one.order]).cast(
+                to_arrow_type(types[one.name])
+            )
+            for one in node.calls
+        }
+        if node.first is not None:
+            [ranks] = values.values()
+            making, values = making.those(ranks.to_numpy() <= node.first, values)
+        fields = [StructField(name, kind) for name, kind in types.items()]
+        return evaluated(operator, delta, making.changes(values, fields))
+    except pa.ArrowInvalid as error:
+        # A column has no more than 2 GB of texts.
+        raise Unlike from error
 
 
-def _type_of(call: FramedCall | None, schema: StructType) -> DataType:
+def _calls(node: Window) -> dict[str, FramedCall]:
+    found = {call.name: framed_call(call) for call in node.calls}
+    assert all(found.values()), "asked for before"
+    return {name: call for name, call in found.items() if call is not None}
+
+
+def _type_of(call: FramedCall, schema: StructType) -> DataType:
     """Of what a call gives. Raises Unlike where it is made otherwise here."""
-    assert call is not None, "asked for before"
     match call.function:
         case "row_number" | "rank" | "dense_rank":
             return IntegerType()
@@ -135,6 +146,8 @@ class _Making(NamedTuple):
         if found is None:
             raise Unlike
         rows = events.select(node.input.columns)
+        if rows.table.nbytes * len(found.rows) > _MOST_BYTES * max(1, len(events)):
+            raise Unlike
         table = rows.table.take(pa.array(row_of))
         return _Making(node, Rows(table, rows.schema), of_row, found)
 
@@ -152,9 +165,8 @@ class _Making(NamedTuple):
         equal = numbered(keys, len(self.rows))[rows]
         return _Placed(by, rows, frames.placed(groups, starts(groups, equal)))
 
-    def value(self, call: FramedCall | None, placed: _Placed) -> pa.ChunkedArray:
+    def value(self, call: FramedCall, placed: _Placed) -> pa.ChunkedArray:
         """The values of a call, in the order that all calls have."""
-        assert call is not None, "asked for before"
         if call.column is None and call.function != "count":
             found = _rank(call.function, placed.at)
         else:

@@ -1,8 +1,9 @@
 """Calls of window functions that a process without Spark can work out: functions of one column, over
 frames that are told by numbers of rows.
 
-Their texts are those that `queries.windows` writes. What else stands before OVER, or says of a frame, is
-Spark's: other arguments than columns, RANGE of so much, IGNORE NULLS, lists.
+What else stands before OVER, or says of a frame, is Spark's: other arguments than columns, RANGE of so
+much, IGNORE NULLS, lists. So is what Spark refuses, as it says why: an order that is missing, a frame
+that a function takes no part in, or that ends before it begins.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ def framed_call(call: WindowCall) -> FramedCall | None:
     name, arguments = found[1].lower(), found[2]
     if name in _DISTANT:
         return _distant(call, name, arguments)
+    if name in _OF_NOTHING:
+        is_whole = not arguments and call.order and not call.frame
+        return FramedCall(name, None, Frame(None, None)) if is_whole else None
     frame = _frame(call)
     if frame is None or name not in _NAMES:
         return None
     if name == "count" and arguments in ("*", "1"):
         return FramedCall("count", None, frame)
-    if name in _OF_NOTHING:
-        return None if arguments else FramedCall(name, None, frame)
     column = _column(call.function, arguments)
     return None if column is None else FramedCall(_NAMES[name], column, frame)
 
@@ -80,7 +82,7 @@ def _distant(call: WindowCall, name: str, arguments: str) -> FramedCall | None:
     if not comma:
         argument, number = arguments, "1"
     column = _column(call.function, argument)
-    if column is None or call.frame or not re.fullmatch(r"\d{1,9}", number):
+    if column is None or call.frame or not call.order or not re.fullmatch(r"\d{1,9}", number):
         return None
     at = _DISTANT[name] * int(number)
     return FramedCall("first_value", column, Frame(at, at))
@@ -99,11 +101,14 @@ def _frame(call: WindowCall) -> Frame | None:
     if found is None:
         return None
     kind, *bounds = found.groups()
-    first, last = (_place(one) for one in bounds)
-    if kind == "RANGE" and (first or last):
+    if bounds[0] == "UNBOUNDED FOLLOWING" or bounds[1] == "UNBOUNDED PRECEDING":
         return None
-    if ("FOLLOWING" in bounds[0] and first is None) or ("PRECEDING" in bounds[1] and last is None):
-        return None  # a frame of no rows, which Spark refuses
+    first, last = (_place(one) for one in bounds)
+    if first is not None and last is not None and first > last:
+        return None
+    is_whole = first is None and last is None
+    if kind == "RANGE" and (re.search(r"\d", found[0]) or not (call.order or is_whole)):
+        return None
     return Frame(first, last, by_peers=kind == "RANGE")
 
 
