@@ -250,6 +250,27 @@ def test_netted_rows() -> None:
         netted(Rows.of(pa.table({"a": [[1]], "_weight": [1]})), ["a"])
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_are_numbered_as_they_come_up(seed: int) -> None:
+    """Also where columns follow from those before them: by their bits, where null is, or nearly."""
+    random = np.random.default_rng(seed)
+    size, most = int(random.integers(0, 40)), int(random.integers(1, 9))
+    first = random.integers(0, most, size)
+    columns = [
+        pa.array(first),
+        pa.array(first * 7 - 3, pa.timestamp("us")),
+        pa.array([f"é{one % 3}" for one in first]),
+        pa.array([None if one == 2 else one for one in first.tolist()], pa.int32()),
+        pa.array(random.integers(0, 3, size)),
+        pa.array([*first[:-1], *(first[-1:] + random.integers(0, 2))]),
+    ]
+    chosen = [columns[place] for place in random.permutation(6)[: random.integers(0, 6)]]
+    rows = list(zip(*(one.to_pylist() for one in chosen), strict=True)) or [()] * size
+    known = list(dict.fromkeys(rows))
+    found = numbered([pa.chunked_array([one]) for one in chosen], size)
+    assert found.tolist() == [known.index(row) for row in rows]
+
+
 def test_structs_are_equal_if_all_fields_are() -> None:
     pair = pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.string())]))])
     inner = [{"z": "é"}, {"z": None}, None]

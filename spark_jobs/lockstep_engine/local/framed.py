@@ -154,10 +154,11 @@ class _Making(NamedTuple):
     def placed(self, order: Sequence[SortKey]) -> _Placed:
         """Each position's rows in an order, ties in that of all columns; of copies the same one comes
         first in each."""
-        places = np.empty(len(self.rows), np.int64)
-        places[sorted_rows(self.node, self.rows, self.partitions, order)[0]] = np.arange(
-            len(places)
-        )
+        places = np.arange(len(self.rows))
+        if order != self.node.calls[0].order:
+            # In that of the first call rows are numbered.
+            by = sorted_rows(self.node, self.rows, self.partitions, order)[0]
+            places[by] = np.arange(len(places))
         positions = self.laid_out.positions
         by = in_order(positions, places[self.laid_out.rows])
         rows, groups = self.laid_out.rows[by], positions[by]
