@@ -24,6 +24,7 @@ from lockstep.sql.plans.nodes import (
     Filter,
     MultiwayJoin,
     Node,
+    Project,
     Recursive,
     Scan,
     SessionGroups,
@@ -438,14 +439,23 @@ def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
 
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
     """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
-    rows, which is the same Z-set without a shuffle), and the output of an operator that nets it."""
+    rows, which is the same Z-set without a shuffle), and the output of an operator that nets it, also
+    under other names and with more columns."""
     if operator.append_only or isinstance(
         operator.node, Aggregate | SessionGroups | Window | Upsert
     ):
         return True
-    if isinstance(operator.node, Filter):
+    if isinstance(operator.node, Filter) or _keeps_all(operator.node):
         return _is_consolidated(by_ref[operator.inputs[0]], by_ref)
     return False
+
+
+def _keeps_all(node: Node) -> bool:
+    """Whether rows that differ before still do so."""
+    if not isinstance(node, Project):
+        return False
+    kept = (one.expression.references for one in node.outputs if one.expression.is_column)
+    return {name for [name] in kept}.issuperset(node.input.columns)
 
 
 def _scan(node: Scan, sources: Mapping[str, DataFrame | Rows], context: Context) -> DataFrame:
