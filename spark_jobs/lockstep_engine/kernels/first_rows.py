@@ -11,6 +11,7 @@ from lockstep_engine.kernels.groups import Integers, in_order, spread, starts
 
 __all__ = ["FirstRows", "Taken", "changes_of_first"]
 
+_ZERO = np.zeros(1, np.int64)
 _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
 
@@ -95,32 +96,39 @@ class _There:
         self._counts[rows] = after
         gone, come = rows[(before > 0) & (after == 0)], rows[(before == 0) & (after > 0)]
         if len(gone):
-            self._live = np.delete(self._live, np.searchsorted(self._live, gone))
+            self._live = np.delete(self._live, self._live.searchsorted(gone))
         if len(come):
-            self._live = np.insert(self._live, np.searchsorted(self._live, come), come)
+            self._live = np.insert(self._live, self._live.searchsorted(come), come)
         now = self._numbers_of_first(touched)
         self.looked_at += len(self._live) + len(was) + len(now)
-        left, came = _without(was, now), _without(now, was)
-        numbers = np.concatenate([left, came])
-        signs = np.repeat(np.array([-1, 1]), [len(left), len(came)])
+        numbers, signs = _difference(was, now)
         span = self._first + 1
         return FirstRows(numbers // span, numbers % span, signs, np.full(len(numbers), step))
 
     def _numbers_of_first(self, touched: Integers) -> Integers:
         """Each copy that is first, sorted: its row times one more than the bound, and how many are
         before it."""
-        begins = np.searchsorted(self._live, self._begins[touched])
-        ends = np.searchsorted(self._live, self._ends[touched])
+        begins = self._live.searchsorted(self._begins[touched])
+        ends = self._live.searchsorted(self._ends[touched])
         places, at = spread(begins, np.minimum(ends, begins + self._first))
         rows = self._live[at]
         counts = self._counts[rows]
-        total = np.append(0, np.cumsum(counts))
-        at_begin = np.searchsorted(places, np.arange(len(touched)))
+        total = np.concatenate([_ZERO, counts.cumsum()])
+        at_begin = places.searchsorted(np.arange(len(touched)))
         before = total[:-1] - total[at_begin][places]
         copies, within = spread(before, np.minimum(before + counts, self._first))
         numbers: Integers = rows[copies] * (self._first + 1) + within
         return numbers
 
 
-def _without(some: Integers, others: Integers) -> Integers:
-    return np.setdiff1d(some, others, assume_unique=True) if len(others) else some
+def _difference(was: Integers, now: Integers) -> tuple[Integers, Integers]:
+    """The numbers that are in one of two only, each of which has a number once, sorted; and -1 for what
+    was there, 1 for what is. Steps are many, so that what a call costs by itself counts."""
+    both = np.concatenate([was, now])
+    order = both.argsort(kind="stable")
+    numbers = both[order]
+    is_alone = np.ones(len(numbers), np.bool_)
+    is_alone[1:] = numbers[1:] != numbers[:-1]
+    is_alone[:-1] &= is_alone[1:].copy()
+    alone = order[is_alone]
+    return both[alone], np.where(alone < len(was), -1, 1)

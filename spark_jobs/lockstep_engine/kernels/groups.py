@@ -103,11 +103,11 @@ def spread(first: Integers, last: Integers) -> tuple[Integers, Integers]:
     `last`."""
     counts = np.maximum(last - first, 0)
     if counts.max(initial=0) <= 1:
-        places = np.flatnonzero(counts)
+        places = counts.nonzero()[0]
         return places, first[places]
-    places = np.repeat(np.arange(len(counts)), counts)
-    begins = np.cumsum(counts) - counts
-    return places, np.arange(len(places)) + np.repeat(first - begins, counts)
+    places = np.arange(len(counts)).repeat(counts)
+    begins = counts.cumsum() - counts
+    return places, np.arange(len(places)) + (first - begins).repeat(counts)
 
 
 @dataclass(frozen=True)
