@@ -67,6 +67,9 @@ def is_worked_out(query: str) -> bool:
         "SELECT i FROM t UNION ALL SELECT i FROM u",
         "SELECT s, i, r FROM (SELECT *, row_number() OVER (PARTITION BY s ORDER BY d DESC) AS r "
         "FROM (SELECT s, i, d FROM t)) WHERE r < 4",
+        "SELECT i, rank() OVER (PARTITION BY s ORDER BY n) AS r FROM (SELECT i, s, n FROM t)",
+        "SELECT i, avg(m) OVER (PARTITION BY s ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) "
+        "AS a, lag(d) OVER (PARTITION BY s ORDER BY at) AS b FROM (SELECT i, s, at, m, d FROM t)",
         "SELECT window(at, '10 seconds').end AS e, n FROM t",
         "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1)",
         "SELECT i, name FROM t JOIN (VALUES (1, 'one'), (2, 'two')) AS v (n, name) ON i % 7 = v.n",
@@ -108,7 +111,10 @@ def test_what_is(query: str) -> None:
         "SELECT window(at, '10 seconds', '2 seconds') AS w, max(d) AS d "
         "FROM t GROUP BY window(at, '10 seconds', '2 seconds')",
         "SELECT i FROM t UNION ALL SELECT n FROM u",
-        "SELECT i, rank() OVER (PARTITION BY s ORDER BY n) AS r FROM t",
+        "SELECT i, ntile(2) OVER (PARTITION BY s ORDER BY n) AS r FROM t",
+        "SELECT i, sum(d) OVER (PARTITION BY s ORDER BY n) AS r FROM t",
+        "SELECT i, avg(x) OVER (ORDER BY n) AS r "
+        "FROM (SELECT i, n, CAST(m AS DECIMAL(20, 2)) AS x FROM t)",
         "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1L)",
         "SELECT i FROM t UNION ALL SELECT * FROM VALUES (1), (2L)",
     ],
