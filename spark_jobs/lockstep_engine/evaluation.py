@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
@@ -397,10 +398,11 @@ class _Building:
 
     def outbox_rows(self, outbox: OutboxSpec) -> DataFrame | Rows:
         """A view's change as the outbox has it: netted, under the view's own column names."""
-        columns = self.operators[outbox.ref].node.columns
-        is_settled = _is_consolidated(self.operators[outbox.ref], self.operators)
+        operator, by_ref = self.operators[outbox.ref], self.operators
+        columns = operator.node.columns
         rows = self.local.of(outbox.ref) if self.local.is_on else None
         if rows is not None:
+            is_settled = _is_settled(operator, by_ref, rows.schema)
             try:
                 rows = rows if is_settled or is_netted(rows) else consolidated(rows, columns)
             except Unlike:
@@ -408,9 +410,11 @@ class _Building:
         if rows is not None:
             names = dict(zip(outbox.columns, columns, strict=True))
             return rows.renamed({**names, WEIGHT: WEIGHT, STEP: STEP})
-        self.check_few(self.operators[outbox.ref])
+        self.check_few(operator)
         delta = self.delta(outbox.ref)
-        return _outbox_rows(outbox, delta if is_settled else consolidate(delta, columns), columns)
+        if not _is_settled(operator, by_ref, delta.schema):
+            delta = consolidate(delta, columns)
+        return _outbox_rows(outbox, delta, columns)
 
     def _made(self, ref: int) -> DataFrame:
         """Of rows that are here, if only one reads it, and nobody has asked for them, Spark makes it."""
@@ -435,6 +439,21 @@ def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, columns: Sequence[str]) -
 
 def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
     return {operator.ref: operator for operator in circuit.operators}
+
+
+def _is_settled(operator: Operator, by_ref: Mapping[int, Operator], schema: StructType) -> bool:
+    """Whether an outbox may have the delta as it is. Netting makes one zero and one NaN of those that
+    are equal, too, by which what is taken back is what was given, to the bit; so what an operator has
+    netted below others is netted again where it has such numbers."""
+    if operator.append_only or not _keeps_all(operator.node):
+        return _is_consolidated(operator, by_ref)
+    may_be_equal = any(_has_doubles(field.dataType) for field in schema)
+    return not may_be_equal and _is_consolidated(operator, by_ref)
+
+
+def _has_doubles(kind: DataType) -> bool:
+    """Numbers of floating point, or what may hold some."""
+    return isinstance(kind, DoubleType | FloatType | StructType | ArrayType | MapType)
 
 
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:

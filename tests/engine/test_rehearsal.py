@@ -111,6 +111,8 @@ def test_what_is(query: str) -> None:
         "SELECT window(at, '10 seconds', '2 seconds') AS w, max(d) AS d "
         "FROM t GROUP BY window(at, '10 seconds', '2 seconds')",
         "SELECT i FROM t UNION ALL SELECT n FROM u",
+        "SELECT i, s, r FROM (SELECT *, row_number() OVER (PARTITION BY s) AS r "
+        "FROM (SELECT i, s FROM t)) WHERE r < 4",
         "SELECT i, ntile(2) OVER (PARTITION BY s ORDER BY n) AS r FROM t",
         "SELECT i, sum(d) OVER (PARTITION BY s ORDER BY n) AS r FROM t",
         "SELECT i, avg(x) OVER (ORDER BY n) AS r "

@@ -38,8 +38,8 @@ _MOST_BYTES = 128 << 20
 """Of files: their rows, of all columns, are held here a few times."""
 
 _MOST_COMPARED = 4_000_000
-_MOST_COMPARED_BYTES = 512 << 20
-"""Rows of files, and what they take in memory: they are grouped here."""
+_MOST_COMPARED_BYTES = 256 << 20
+"""Rows of files, and what those of a side take in memory: they are grouped here."""
 
 
 class Netted(NamedTuple):
@@ -104,19 +104,20 @@ def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> 
         or sum(file.record_count for file in files if file is not None) > _MOST_COMPARED
     ):
         return None
-    sides = [
-        _rows(outbox, schema, of, _within(steps)).cast(schema.as_arrow())
-        for of, steps in zip(found, (logged, replayed), strict=True)
-    ]
-    rows = pa.concat_tables(sides)
-    if rows.nbytes > _MOST_COMPARED_BYTES or rows[WEIGHT].null_count:
-        return None
     try:
+        sides = list[pa.Table]()
+        for of, steps in zip(found, (logged, replayed), strict=True):
+            sides.append(_rows(outbox, schema, of, _within(steps)).cast(schema.as_arrow()))
+            if sides[-1].nbytes > _MOST_COMPARED_BYTES:
+                return None
+        rows = pa.concat_tables(sides)
+        if rows[WEIGHT].null_count:
+            return None
         rows.validate(full=True)
         signs = np.repeat([1, -1], [side.num_rows for side in sides])
         weights = pa.chunked_array([rows[WEIGHT].to_numpy() * signs])
         differences = _summed(_plain(rows.drop_columns([WEIGHT])), weights)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowNotImplementedError):
         return None
     return None if pc.any(pc.not_equal(differences[WEIGHT], 0)).as_py() else sides[0].num_rows
 

@@ -50,8 +50,8 @@ def laid_out(
         return None
     ends = np.searchsorted(owner, partitions[row], side="right")
     last = np.where(_next(row) == row, _next(first), ends)
-    # Of so many copies the product is no number of 64 bits.
-    if counts.max(initial=0) > most or int(((last - first) * counts).sum()) > most:
+    # Their number may have more than 64 bits.
+    if float(((last - first).astype(np.float64) * counts).sum()) > most:
         return None
     spans, positions = spread(first, np.where(counts > 0, last, first))
     copies = counts[spans]
@@ -61,7 +61,7 @@ def laid_out(
 
 
 def _next(numbers: Integers) -> Integers:
-    """Of each number, none of which is below 0, the one after it; -1 of the last."""
+    """Of each number the one after it, which is not below 0; -1 of the last."""
     return np.append(numbers[1:], np.full(min(1, len(numbers)), -1))
 
 

@@ -70,8 +70,8 @@ def framed(operator: Operator, delta: Rows, before: Rows | None = None) -> Local
     assert isinstance(node, Window), "asked for before"
     calls = _calls(node)
     types = {name: _type_of(call, delta.schema) for name, call in calls.items()}
-    making = _Making.of(node, events_of(node, delta, before))
     try:
+        making = _Making.of(node, events_of(node, delta, before))
         placed = {order: making.placed(order) for order in {call.order for call in node.calls}}
         values: Mapping[str, pa.ChunkedArray] = {
             one.name: making.value(calls[one.name], placed[one.order]).cast(
@@ -84,7 +84,7 @@ def framed(operator: Operator, delta: Rows, before: Rows | None = None) -> Local
             making, values = making.those(ranks.to_numpy() <= node.first, values)
         fields = [StructField(name, kind) for name, kind in types.items()]
         return evaluated(operator, delta, making.changes(values, fields))
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         # A column has no more than 2 GB of texts.
         raise Unlike from error
 

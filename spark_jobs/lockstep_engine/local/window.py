@@ -34,7 +34,9 @@ def is_bounded(operator: Operator) -> bool:
     if not isinstance(node, Window) or node.first is None or not numbers_rows(node):
         return False
     [call] = node.calls
-    return all(key.expression.is_column for key in call.order)
+    # Without an order, and with a frame, Spark refuses it, and says why.
+    is_ordered = bool(call.order) and not call.frame
+    return is_ordered and all(key.expression.is_column for key in call.order)
 
 
 def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> LocalEvaluation:

@@ -63,7 +63,7 @@ class _WithoutPandas(MetaPathFinder):
         """Raises ModuleNotFoundError for pandas, and leaves all else to others."""
         del path, target
         if fullname == "pandas":
-            raise ModuleNotFoundError(name=fullname)
+            raise ModuleNotFoundError(f"{fullname} is not imported here", name=fullname)
 
 
 def large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
