@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
@@ -53,7 +53,7 @@ from lockstep_engine.local.changes import consolidated, is_netted
 from lockstep_engine.local.evaluation import LocalOperators
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.values import Unlike, are_exact
 from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.linear import net_by_pane
 from lockstep_engine.operators.recursive import beside_in_tables
@@ -447,13 +447,8 @@ def _is_settled(operator: Operator, by_ref: Mapping[int, Operator], schema: Stru
     netted below others is netted again where it has such numbers."""
     if operator.append_only or not _keeps_all(operator.node):
         return _is_consolidated(operator, by_ref)
-    may_be_equal = any(_has_doubles(field.dataType) for field in schema)
-    return not may_be_equal and _is_consolidated(operator, by_ref)
-
-
-def _has_doubles(kind: DataType) -> bool:
-    """Numbers of floating point, or what may hold some."""
-    return isinstance(kind, DoubleType | FloatType | StructType | ArrayType | MapType)
+    kinds = [field.dataType for field in schema]
+    return are_exact(kinds) and _is_consolidated(operator, by_ref)
 
 
 def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:

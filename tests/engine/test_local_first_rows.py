@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from intervals import circuit_of
+from partitions import there_at, window_of
 
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Expression, Scan, SortKey, Window, WindowCall
@@ -26,9 +26,7 @@ BY_V = SortKey(Expression.column("v"), descending=True, nulls_first=False)
 def operator_of(bound: int, by_key: bool = True) -> Operator:
     call = WindowCall("r", Expression("row_number()"), (BY_V,))
     plan = Window(Scan("t", ("k", "v", "n")), ("k",) if by_key else (), (call,), bound)
-    return next(
-        one for one in circuit_of(plan, frozenset()).operators if isinstance(one.node, Window)
-    )
+    return window_of(plan)
 
 
 def some_changes(seed: int) -> list[tuple[Row, int, int]]:
@@ -58,10 +56,7 @@ def first_at(
     changes: list[tuple[Row, int, int]], step: int, bound: int, by_key: bool
 ) -> Counter[Any]:
     """The first copies of each key after a step, with their numbers, by the definition."""
-    there = Counter[Row]()
-    for row, weight, at in changes:
-        if at <= step:
-            there[row] += weight
+    there = there_at(changes, step)
     found = Counter[Any]()
     for key in range(3) if by_key else [None]:
         own = [row for row in there.elements() if key in (None, row[0])]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from intervals import circuit_of
+from partitions import there_at, window_of
 from pyspark.sql.types import StructType
 
 from lockstep.sql.circuit import Operator
@@ -41,9 +41,7 @@ def call(name: str, text: str, order: tuple[SortKey, ...] = (), frame: str = "")
 
 def operator_of(*calls: WindowCall, by_key: bool = True, first: int | None = None) -> Operator:
     plan = Window(Scan("t", COLUMNS), ("k",) if by_key else (), calls, first)
-    return next(
-        one for one in circuit_of(plan, frozenset()).operators if isinstance(one.node, Window)
-    )
+    return window_of(plan)
 
 
 def some_changes(seed: int) -> list[Change]:
@@ -154,10 +152,7 @@ def comparable(value: Any) -> Any:
 def expected_at(
     changes: list[Change], step: int, calls: Sequence[WindowCall], by_key: bool, first: int | None
 ) -> Counter[Any]:
-    there = Counter[Row]()
-    for row, weight, at in changes:
-        if at <= step:
-            there[row] += weight
+    there = there_at(changes, step)
     found = Counter[Any]()
     for key in range(3) if by_key else [None]:
         own = [row for row in there.elements() if key in (None, row[0])]
