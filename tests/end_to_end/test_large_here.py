@@ -147,6 +147,74 @@ def test_views_are_right_whoever_works_on_them(
     assert errors == sum(1 for number in range(0, 400, 50) if number // 50 % 2 == 0) * 3
 
 
+KEYED = """\
+CREATE TABLE prices (item INT, size STRING, price BIGINT, rate DOUBLE) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}',
+  format = 'upsert', key = 'item, size');
+CREATE TABLE stock (id STRING, left INT) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}_items',
+  format = 'upsert', key = 'id', 'key.format' = 'raw');
+CREATE MATERIALIZED VIEW dearest AS
+SELECT size, max(price) AS most, count(*) AS n FROM prices GROUP BY size;
+CREATE MATERIALIZED VIEW sold AS
+SELECT p.item, p.size, p.price, s.left FROM prices p LEFT JOIN stock s ON p.size = s.id;
+CREATE MATERIALIZED VIEW firsts AS
+SELECT size, item, price
+FROM (SELECT *, row_number() OVER (PARTITION BY size ORDER BY price, item) AS place FROM prices)
+WHERE place <= 3;
+"""
+
+
+def send_keyed(bids: Bids, seed: int) -> None:
+    """Prices that replace each other, some of which go; and keys and values that nobody can read."""
+    random, producer = (
+        np.random.default_rng(seed),
+        Producer({"bootstrap.servers": bids.settings.kafka}),
+    )
+    for number, (item, size, price) in enumerate(
+        random.integers(0, [30, 4, 90], (400, 3)).tolist()
+    ):
+        key = json.dumps({"item": item, "size": f"é{size}"}).encode()
+        value = json.dumps({"price": price, "rate": price / 7}).encode()
+        if number % 40 == 0:
+            key, value = ((b"{", value), (key, b"{"), (b'{"item": null}', None))[number // 40 % 3]
+        producer.produce(bids.name, None if number % 9 == 5 else value, key, partition=item % 3)
+    for size in range(seed % 2, 4):
+        gone = size == 2 and seed > 1
+        producer.produce(
+            f"{bids.name}_items",
+            None if gone else b'{"left": %d}' % (seed + size),
+            f"é{size}".encode(),
+        )
+    producer.produce(f"{bids.name}_items", b'{"left": 1}', b"\xff")
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("who", ["here", "here, read by others", "Spark"])
+def test_tables_of_keys_are_right_whoever_reads_them(
+    bids: Bids, by_spark: list[str], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if who == "here, read by others":
+        monkeypatch.setattr(reading_here, "MANY_RECORDS", 0)
+    if who == "Spark":
+        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    bids.deploy_sql(KEYED.format(name=bids.name), rows_per_step=70)
+    for seed in range(3):
+        send_keyed(bids, seed)
+        bids.advance()
+        assert bids.is_right()
+    assert bool(by_spark) is (who == "Spark")
+    assert len(bids.view("sold")) > 50
+    errors = [bids.spark.table(f"lake.{bids.name}.{of}_errors") for of in ("prices", "stock")]
+    assert [one.count() for one in errors] == [3 * sum(map(is_bad, range(400))), 3]
+
+
+def is_bad(number: int) -> bool:
+    """Of those that `send_keyed` draws; without a value the key is enough."""
+    of_value = number // 40 % 3 == 1 and number % 9 == 5
+    return number % 40 == 0 and not of_value
+
+
 NOTHING = """\
 CREATE MATERIALIZED VIEW never AS SELECT item, price FROM bids WHERE price > 1000;
 CREATE MATERIALIZED VIEW dear AS

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DecimalType,
     DoubleType,
@@ -45,12 +46,23 @@ SOURCES = "".join(
     f"kafka OPTIONS ('kafka.bootstrap.servers' = 'h:1', subscribe = '{name}');\n"
     for name in ("t", "u")
 )
+SCALARS = {name: kind for name, kind in TYPES.items() if name != "many"}
+KEYED = f"""\
+CREATE TABLE k ({", ".join(f"{c} {t.simpleString()}" for c, t in SCALARS.items())}) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = 'h:1', subscribe = 'k', format = 'upsert', key = '{{key}}');
+"""
+DECLARED_KEYED = (
+    StructType([DECLARED[name] for name in SCALARS])
+    .add("_partition", IntegerType())
+    .add("_offset", LongType())
+    .add("_deleted", BooleanType())
+)
 
 
-def is_worked_out(query: str) -> bool:
-    text = f"{SOURCES}CREATE MATERIALIZED VIEW v AS {query};"
+def is_worked_out(query: str, key: str = "s") -> bool:
+    text = f"{SOURCES}{KEYED.format(key=key)}CREATE MATERIALIZED VIEW v AS {query};"
     circuit = build_circuit(parse_project(ProjectFiles(SPEC, (("sql/v.sql", text),)), {}))
-    return can_be_worked_out(circuit, {"t": DECLARED, "u": DECLARED})
+    return can_be_worked_out(circuit, {"t": DECLARED, "u": DECLARED, "k": DECLARED_KEYED})
 
 
 @pytest.mark.parametrize(
@@ -89,6 +101,19 @@ def is_worked_out(query: str) -> bool:
 )
 def test_what_is(query: str) -> None:
     assert is_worked_out(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "is_known"),
+    [
+        ("SELECT s, i, at FROM k", "s, i", True),
+        ("SELECT t.n, k.m FROM t JOIN k ON t.s = k.s", "s", True),
+        ("SELECT i, count(*) AS c, max(d) AS d FROM k GROUP BY i", "n", True),
+        ("SELECT d, i FROM k", "d", False),
+    ],
+)
+def test_of_keyed_tables(query: str, key: str, is_known: bool) -> None:
+    assert is_worked_out(query, key) == is_known
 
 
 @pytest.mark.parametrize(

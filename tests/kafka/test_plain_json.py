@@ -14,7 +14,13 @@ from json_records import COLUMNS, GOOD, RECORDS, record
 
 from lockstep.adapters.verify_decode import row_decoder
 from lockstep.sql.circuit import SourceColumn
-from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, read_plain
+from lockstep_engine.kernels.plain_json import (
+    PLAIN,
+    PlainColumn,
+    PlainKey,
+    read_keyed,
+    read_plain,
+)
 
 ARROW = {
     "BIGINT": pa.int64(),
@@ -138,6 +144,54 @@ def test_a_plain_record_is_a_good_one_with_the_same_values(values: list[bytes]) 
         alone = plain_rows([value])
         for found in [*alone.values(), *([together[place]] if place in together else [])]:
             assert repr(found) == repr(decode(value)), value
+
+
+KEYS = st.one_of(
+    st.none(),
+    st.sampled_from([b"", b"{}", b"k", b"\xff", b"\xed\xa0\x80", "é".encode(), b'{"k": "a"}']),
+    st.builds(lambda token: b'{"k": %s}' % token.encode(), st.sampled_from(TOKENS)),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(KEYS, st.one_of(st.none(), texts())), max_size=4), st.booleans())
+def test_a_keyed_record_is_its_key_and_its_value(
+    records: list[tuple[bytes | None, bytes | None]], is_raw: bool
+) -> None:
+    """Each by itself; what has no value has nothing but its key."""
+    key = PlainColumn("k", pa.string(), may_be_null=False)
+    keys, values = [k for k, _ in records], [v for _, v in records]
+    found = read_keyed(keys, values, PLAIN_COLUMNS, PlainKey((key,), is_raw)).to_pylist()
+    assert len(found) == len(records)
+    for row, (of_key, value) in zip(found, records, strict=True):
+        is_plain, known = row.pop(PLAIN), row.pop(str(len(COLUMNS)))
+        if not is_plain:
+            continue
+        if is_raw:
+            assert of_key is not None
+            assert known == of_key.decode()
+        else:
+            assert read_plain([of_key], [key]).to_pylist() == [{"0": known, PLAIN: True}]
+        if value is None:
+            assert set(row.values()) == {None}
+        else:
+            assert read_plain([value], PLAIN_COLUMNS).to_pylist() == [{**row, PLAIN: True}]
+
+
+def test_keys_that_are_texts_and_keys_that_are_none() -> None:
+    key = PlainKey((PlainColumn("k", pa.string(), may_be_null=False),), is_raw=True)
+    column = PlainColumn("a", pa.int32(), may_be_null=False)
+    value = b'{"a": 1}'
+    found = read_keyed([b"x", b"y", None, b"\xff"], [value, None, value, value], [column], key)
+    assert found.to_pylist() == [
+        {"0": 1, "1": "x", PLAIN: True},
+        {"0": None, "1": "y", PLAIN: True},
+        {"0": 1, "1": None, PLAIN: False},
+        {"0": 1, "1": None, PLAIN: False},
+    ]
+    found = read_keyed([b"x"], [value], [column], key)
+    assert found.to_pylist() == [{"0": 1, "1": "x", PLAIN: True}]
+    assert read_keyed([], [], [column], key).num_rows == 0
 
 
 def test_what_cannot_be_parsed_takes_few_others_with_it() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from format_builders import Record, Topic, decode
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_builders import (
@@ -27,6 +28,7 @@ from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.context import Context
 from lockstep_engine.kernels.plain_json import PLAIN
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import plain_reading as reading
 from lockstep_engine.sources.kafka import _declared, read_kafka
 from lockstep_engine.sources.offsets import StepRange, slices_of
@@ -91,6 +93,41 @@ def test_many_records_of_several_steps(spark: SparkSession, broker: Any) -> None
 
 @kafka
 @spark_server
+@pytest.mark.parametrize("key_format", ["json", "raw"])
+def test_many_records_with_keys(spark: SparkSession, broker: Any, key_format: str) -> None:
+    """Chunks as above; some have no value, or no key, or a key that is none."""
+    topic = Topic(broker.bootstrap, new_topic(broker.bootstrap))
+
+    def key(number: int) -> bytes | None:
+        if number % 900 < 2:
+            return (None, b"\xff")[number % 900]
+        return b'{"k": "%d"}' % number if key_format == "json" else b"%d" % number
+
+    def value(number: int) -> bytes | None:
+        if number % 11 == 0:
+            return None
+        return b'{"n": %d}' % number if number % 700 else b'{"n": "%d"}' % number
+
+    topic.send(*(Record(value(number), key(number)) for number in range(5_000)))
+    topic.send(*(Record(b' {"n": 1}', key(number)) for number in range(4_500)))
+    topic.send(*(Record(b'{"n": 1}', b"{") for _ in range(500)))
+    options = {"format": "upsert", "key": "k", "key.format": key_format, "metadata": "offset AS o"}
+    columns = (("k", "STRING"), ("n", "BIGINT"), ("o", "BIGINT"))
+    table = source(broker.bootstrap, topic.name, columns, **options)
+    declared = _declared(spark, table)
+    plain = plain_source(table, declared, declared, topic.name, [StepRange(0, 0, 10_000, 0)])
+    assert plain is not None
+    for found in (plain.here(), Rows.of(plain.by_tasks(large(spark)).toArrow())):
+        assert found is not None
+        assert 4_000 < found.table[PLAIN].combine_chunks().true_count < 6_000
+    decoded = decode(spark, table, topic, [{0: 4_321}, {0: 10_000}])
+    assert isinstance(decoded.delta, DataFrame)
+    assert decoded.bad_records() == 12 + 7 + 10 + (500 if key_format == "json" else 0)
+    assert decoded.delta.where("_deleted").count() > 400
+
+
+@kafka
+@spark_server
 def test_offsets_that_are_gone_or_not_there_yet_fail_the_read(
     spark: SparkSession, broker: Any
 ) -> None:
@@ -119,6 +156,9 @@ LOGIN = {
 }
 
 
+KEYED = {"format": "upsert", "key": "k"}
+
+
 @spark_server
 @pytest.mark.parametrize(
     ("kind", "options", "is_read"),
@@ -134,12 +174,21 @@ LOGIN = {
         ("FLOAT", {}, False),
         ("BIGINT", {"metadata": "key AS k"}, False),
         ("BIGINT", {"fields": "c = a.b"}, False),
+        ("BIGINT", KEYED, True),
+        ("BIGINT", {**KEYED, "key": "c"}, True),
+        ("BIGINT", {**KEYED, "key.format": "raw"}, True),
+        ("BIGINT", {**KEYED, "key.format": "csv"}, False),
+        ("BIGINT", {**KEYED, "value.format": "csv", "key.format": "json"}, False),
+        ("BIGINT", {**KEYED, "key": "k, c"}, False),
+        ("FLOAT", {**KEYED, "key": "c"}, False),
+        ("BIGINT", {"format": "debezium"}, False),
     ],
 )
 def test_what_is_plain(
     spark: SparkSession, kind: str, options: Mapping[str, str], is_read: bool
 ) -> None:
-    columns = (("c", kind), *((("k", "BINARY"),) if "metadata" in options else ()))
+    of_key = {"metadata": "BINARY", "key": "STRING"}
+    columns = (("c", kind), *(("k", of_key[name]) for name in of_key if name in options))
     table = source("h:1", "t", columns, **options)
     assert is_plain(spark, table) == is_read
 

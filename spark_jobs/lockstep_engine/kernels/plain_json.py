@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-__all__ = ["PLAIN", "PlainColumn", "read_plain", "undecided"]
+__all__ = ["PLAIN", "PlainColumn", "PlainKey", "read_keyed", "read_plain", "undecided"]
 
 PLAIN = "_plain"
 """The column that is true for a plain record."""
@@ -55,6 +55,14 @@ class PlainColumn:
         return pa.string() if pa.types.is_temporal(self.type) else self.type
 
 
+@dataclass(frozen=True)
+class PlainKey:
+    """What keys are: objects with these columns, or, where `is_raw`, texts of the one column."""
+
+    columns: tuple[PlainColumn, ...]
+    is_raw: bool = False
+
+
 def read_plain(values: Sequence[bytes | None], columns: Sequence[PlainColumn]) -> pa.Table:
     """The columns, by their places as names, and PLAIN; a row for each value. Of one that is undecided
     they say nothing."""
@@ -62,10 +70,64 @@ def read_plain(values: Sequence[bytes | None], columns: Sequence[PlainColumn]) -
     return _some_plain(pa.array(values, pa.binary()), columns) if found is None else found
 
 
+def read_keyed(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    columns: Sequence[PlainColumn],
+    key: PlainKey,
+) -> pa.Table:
+    """The columns of values, and then those of their keys, by their places, and PLAIN. Where there is no
+    value its columns are null, and the key decides."""
+    found = _read_there(values, columns)
+    of_keys = _read_texts(keys) if key.is_raw else read_plain(keys, key.columns)
+    is_plain = pc.and_(_plain_of(found), _plain_of(of_keys))
+    arrays = [*found.columns[:-1], *of_keys.columns[:-1], is_plain]
+    return pa.table(arrays, [*map(str, range(len(arrays) - 1)), PLAIN])
+
+
 def undecided(rows: int, columns: Sequence[PlainColumn]) -> pa.Table:
     """So many rows of which none is plain."""
     made = {str(place): pa.nulls(rows, column.type) for place, column in enumerate(columns)}
     return pa.table({**made, PLAIN: pa.repeat(False, rows)})
+
+
+def _plain_of(found: pa.Table) -> pa.BooleanArray:
+    return found[PLAIN].combine_chunks()
+
+
+def _read_there(values: Sequence[bytes | None], columns: Sequence[PlainColumn]) -> pa.Table:
+    """The same as `read_plain`, but for values that are not there, which are plain."""
+    there = [value for value in values if value is not None]
+    if len(there) == len(values):
+        return read_plain(values, columns)
+    found = read_plain(there, columns) if there else undecided(0, columns)
+    is_there = pa.array([value is not None for value in values])
+    return _spread(found, is_there, True)
+
+
+def _read_texts(keys: Sequence[bytes | None]) -> pa.Table:
+    """The texts as the one column."""
+    found = pa.array(keys, pa.binary())
+    try:
+        texts = found.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.array([_text(key) for key in keys], pa.string())
+    return pa.table([texts, texts.is_valid()], ["0", PLAIN])
+
+
+def _text(key: bytes | None) -> str | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _spread(found: pa.Table, is_there: pa.BooleanArray, otherwise: bool) -> pa.Table:
+    """The rows where something is there, and between them rows of nulls, of which PLAIN is given."""
+    places = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int64())), 1)
+    spread = found.take(pc.if_else(is_there, places, None))
+    is_plain = pc.fill_null(_plain_of(spread), otherwise)
+    return spread.set_column(spread.num_columns - 1, PLAIN, is_plain)
 
 
 def _all_plain(values: Sequence[bytes | None], columns: Sequence[PlainColumn]) -> pa.Table | None:
@@ -126,13 +188,8 @@ def _some_plain(values: pa.BinaryArray, columns: Sequence[PlainColumn]) -> pa.Ta
     texts = values.filter(may_be)
     found = pa.concat_tables(_pieces(texts, columns)) if len(texts) else undecided(0, columns)
     if len(texts) < len(values):
-        places = pc.if_else(
-            may_be, pc.subtract(pc.cumulative_sum(may_be.cast(pa.int64())), 1), None
-        )
-        found = found.take(places)
-    return found.set_column(
-        found.num_columns - 1, PLAIN, pc.fill_null(found[PLAIN].combine_chunks(), False)
-    )
+        return _spread(found, may_be, False)
+    return found
 
 
 def _may_be_plain(values: pa.BinaryArray, columns: Sequence[PlainColumn]) -> pa.BooleanArray:

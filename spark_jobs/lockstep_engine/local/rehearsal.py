@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from lockstep.sql.circuit import Circuit, Operator
-from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, UnionAll, Values
+from lockstep.sql.plans.nodes import (
+    CHANGE_COLUMNS,
+    Aggregate,
+    MultiwayJoin,
+    Scan,
+    UnionAll,
+    Upsert,
+    Values,
+)
 from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.aggregate import aggregated, is_aggregated
 from lockstep_engine.local.formulas import written
@@ -24,6 +33,7 @@ from lockstep_engine.local.linear import Sifted, is_linear, made_here, windows_o
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.union import united
+from lockstep_engine.local.upsert import upserted
 from lockstep_engine.local.values import Unlike, are_exact
 from lockstep_engine.local.window import first_rows, is_bounded
 from lockstep_engine.reading import unread_times
@@ -83,6 +93,8 @@ def _tried(
         return _judged(first_rows(operator, rows[0]).delta)
     if is_framed(operator):
         return _judged(framed(operator, rows[0]).delta)
+    if isinstance(node, Upsert):
+        return _judged(upserted(operator, _of_a_record(rows[0]), {}).delta)
     if are_sessions(operator):
         return _judged(sessions(operator, rows[0], {}).delta)
     # Without a key there is a row of nothing, whatever comes, which is Spark's to make.
@@ -106,6 +118,16 @@ def _row_of_nulls(schema: StructType) -> Rows:
     table = pa.table([_null(one.dataType) for one in fields], [one.name for one in fields])
     rows = Rows.of(table, StructType(fields))
     return rows.with_number(WEIGHT, 1).with_number(STEP, 0)
+
+
+def _of_a_record(rows: Rows) -> Rows:
+    """What is never null: where records lie, and what becomes of their keys."""
+    table = rows.table
+    for name in CHANGE_COLUMNS:
+        place = table.column_names.index(name)
+        zero = pa.scalar(0).cast(table.schema.field(name).type)
+        table = table.set_column(place, table.schema.field(name), pc.fill_null(table[name], zero))
+    return Rows(table, rows.schema)
 
 
 def _null(kind: DataType) -> pa.Array:

@@ -6,7 +6,7 @@ columns, and of a bad record the raw one, of which its sentence is made when som
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -23,13 +23,7 @@ from lockstep_engine.deltas import STEP, WEIGHT, by_step, quoted
 from lockstep_engine.kernels.plain_json import PLAIN
 from lockstep_engine.local.rows import Rows, fetched_rows
 from lockstep_engine.local.values import has_order
-from lockstep_engine.sources.decoding import (
-    DeclaredColumn,
-    GivenRow,
-    RecordReader,
-    plain_name,
-    value_name,
-)
+from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
 from lockstep_engine.told import counted_in_passing, no_rows
 
 __all__ = ["ERROR_COLUMNS", "Decoded", "Decoder", "raw_columns", "timed"]
@@ -74,13 +68,14 @@ class Decoded:
 @dataclass(frozen=True)
 class Decoder:
     """How the records of a source are read; `wanted` are columns of it with the names that they get.
-    Frames of records are as `decoding` describes them, or, with `plain` numbers, as `PlainSource`."""
+    Frames of records are as `decoding` describes them, or, with what has been `read` of them, as
+    `PlainSource` does."""
 
     source: SourceTable
     reader: RecordReader
     wanted: Mapping[DeclaredColumn, str]
     context: Context
-    plain: Sequence[int] | None = None
+    read: Mapping[str, str] | None = None
 
     def of_frame(self, records: DataFrame, is_read_once: bool) -> Decoded:
         """Decoded by Spark, when somebody asks."""
@@ -110,15 +105,16 @@ class Decoder:
         delta = Rows.together([self._rows_here(rows, given) for given in self.reader.rows])
         return Decoded(delta, self._errors(bad.frame(self.context.spark)), bad=len(bad))
 
-    def held(self, found: Rows, numbers: Sequence[int]) -> Decoded | None:
-        """Of records that this process has, as `PlainSource` describes them; of what is undecided Spark
-        has its say. None where this process cannot have what that says."""
+    def held(self, found: Rows, read: Mapping[str, str]) -> Decoded | None:
+        """Of records that this process has, and what has been `read` of them, as `PlainSource` describes
+        them; of what is undecided Spark has its say. None where this process cannot have what that
+        says."""
         is_plain = found.table[PLAIN]
         if pc.all(is_plain, min_count=0).as_py():
-            rows = self._plain_rows(found, numbers)
+            rows = self._plain_rows(found, read)
             return Decoded(rows, no_rows(self.context.spark, ERROR_COLUMNS), bad=0)
         left = found.where(pc.invert(is_plain)).select([*raw_columns(self.source), STEP])
-        rows = self._plain_rows(found.where(is_plain), numbers)
+        rows = self._plain_rows(found.where(is_plain), read)
         decoded = self.here(timed(self.source, left.frame(self.context.spark), self.context))
         if decoded is None:
             return None
@@ -126,22 +122,17 @@ class Decoder:
         delta = Rows.together([rows, decoded.delta.select(rows.schema.names)])
         return replace(decoded, delta=delta)
 
-    def _plain_rows(self, found: Rows, numbers: Sequence[int]) -> Rows:
+    def _plain_rows(self, found: Rows, read: Mapping[str, str]) -> Rows:
         """The delta of plain records."""
-        shown = layout_of(self.source).metadata
-        if "step_time" in shown.values():
+        [given] = self.reader.rows
+        if "step_time" in layout_of(self.source).metadata.values():
             times = pa.array(self.context.times, pa.timestamp("us", "UTC"))
             taken = times.take(found.table[STEP].combine_chunks())
             found = Rows(
                 found.table.append_column(_TIME, taken),
                 StructType([*found.schema.fields, StructField(_TIME, TimestampType())]),
             )
-        columns = {
-            name: plain_name(column.number)
-            if column.number in numbers
-            else f"_{shown[column.name.lower()]}"
-            for column, name in self.wanted.items()
-        }
+        columns = {name: read[made] for name, made in self._columns(given).items()}
         rows = found.renamed({**columns, STEP: STEP}).with_number(WEIGHT, 1)
         return rows.select([*columns, WEIGHT, STEP])
 
@@ -149,11 +140,10 @@ class Decoder:
         """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
         good."""
         is_good, values = self.reader.decoding.is_good, dict[str, str]()
-        if self.plain is not None:
+        if self.read is not None:
             is_good = f"({PLAIN} OR {is_good})"
-            names = {value_name(number): plain_name(number) for number in self.plain}
             values = {
-                name: f"IF({PLAIN}, {read}, {name}) AS {name}" for name, read in names.items()
+                name: f"IF({PLAIN}, {read}, {name}) AS {name}" for name, read in self.read.items()
             }
         judged = self._parse(records).selectExpr("*", f"{is_good} AS {_GOOD}")
         return judged.selectExpr(

@@ -20,7 +20,10 @@ from pyspark.sql.types import DataType
 from lockstep.sql.plans.terms import text_literal
 
 __all__ = [
+    "AT_OFFSET",
+    "AT_PARTITION",
     "FOUND_CHARACTERS",
+    "IS_DELETED",
     "DeclaredColumn",
     "Decoding",
     "GivenRow",
@@ -33,6 +36,10 @@ __all__ = [
 
 FOUND_CHARACTERS = 60
 """So much of a value stands in the sentence about a bad record."""
+
+AT_PARTITION, AT_OFFSET, IS_DELETED = "_at_partition", "_at_offset", "_is_deleted"
+"""The frame's columns for where a record of a key lies, which are kept of good ones, too, and whether it
+takes the row of its key away."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from lockstep_engine.sources.debezium import (
     debezium_decoding,
 )
 from lockstep_engine.sources.decoding import (
+    AT_OFFSET,
+    AT_PARTITION,
+    IS_DELETED,
     DeclaredColumn,
     Decoding,
     GivenRow,
@@ -169,18 +172,18 @@ def _debezium(
 
 
 _CHANGE = {
-    "_at_partition": ("_partition", "int"),
-    "_at_offset": ("_offset", "bigint"),
-    "_is_deleted": ("_deleted", "boolean"),
+    AT_PARTITION: ("_partition", "int"),
+    AT_OFFSET: ("_offset", "bigint"),
+    IS_DELETED: ("_deleted", "boolean"),
 }
 """CHANGE_COLUMNS under names of their own: those of the record are kept of bad ones only."""
 
 
 def _placed(is_deleted: str, stage: int = 0) -> Decoding:
     columns = (
-        "_partition AS _at_partition",
-        "_offset AS _at_offset",
-        f"{is_deleted} AS _is_deleted",
+        f"_partition AS {AT_PARTITION}",
+        f"_offset AS {AT_OFFSET}",
+        f"{is_deleted} AS {IS_DELETED}",
     )
     return Decoding((*((),) * stage, columns))
 

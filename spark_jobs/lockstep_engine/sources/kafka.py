@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from lockstep.control.model import Interval, TopicSlice
 from lockstep.errors import LockstepError, WrongUse
@@ -25,7 +25,7 @@ from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoded import ERROR_COLUMNS, Decoded, Decoder, raw_columns, timed
-from lockstep_engine.sources.decoding import DeclaredColumn, RecordReader
+from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
 from lockstep_engine.sources.formats import record_reader, schema_columns
 from lockstep_engine.sources.offsets import StepRange, partition_ranges, records_of, step_ranges
 from lockstep_engine.sources.plain_records import plain_source
@@ -84,12 +84,12 @@ def read_kafka(
     if plain is not None:
         decoder = Decoder(source, reader, wanted, context)
         found = plain.here() if is_wanted_here else None
-        held = None if found is None else decoder.held(found, plain.numbers)
+        held = None if found is None else decoder.held(found, plain.read)
         if held is not None:
             return held
         if not context.is_small and records_of(ranges) > context.many_records:
             _compile_large_methods(spark)
-            decoder = replace(decoder, plain=plain.numbers)
+            decoder = replace(decoder, read=plain.read)
             return decoder.of_frame(timed(source, plain.by_tasks(context), context), is_read_once)
     _compile_large_methods(spark)
     named = schema_columns(source)
@@ -106,11 +106,13 @@ def read_kafka(
 
 
 def plain_types(spark: SparkSession, source: SourceTable) -> StructType | None:
-    """The columns of a source, by their lower-case names, where its records are read as plain ones."""
+    """The columns of a source, by their lower-case names, and those that keyed records have beside
+    these, where they are read as plain ones."""
     declared = _declared(spark, source)
     if plain_source(source, declared, declared, "", ()) is None:
         return None
-    return StructType([StructField(one.name.lower(), one.type) for one in declared])
+    [given] = record_reader(source, declared, {}).rows
+    return types_of_columns(spark, _columns_of(given, declared))
 
 
 def _compile_large_methods(spark: SparkSession) -> None:
@@ -189,13 +191,17 @@ def _nothing(
     spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn], *, is_here: bool
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
-    also = [f"{quoted(name)} {kind}" for name, kind in reader.rows[0].also.values()]
-    columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
-    delta = ", ".join([*columns, *also, f"{WEIGHT} bigint", f"{STEP} bigint"])
+    delta = f"{_columns_of(reader.rows[0], wanted)}, {WEIGHT} bigint, {STEP} bigint"
     errors, schema = no_rows(spark, ERROR_COLUMNS), types_of_columns(spark, delta)
     if is_here:
         return Decoded(Rows(to_arrow_schema(schema).empty_table(), schema), errors, bad=0)
     return Decoded(no_rows(spark, delta), errors)
+
+
+def _columns_of(given: GivenRow, wanted: Sequence[DeclaredColumn]) -> str:
+    """What a row has, as a declaration, but for weight and step."""
+    columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
+    return ", ".join([*columns, *(f"{quoted(name)} {kind}" for name, kind in given.also.values())])
 
 
 def _read(

@@ -8,7 +8,7 @@ undecided goes the way of all others, with the whole record.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -35,16 +35,23 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.errors import WrongUse
 from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SourceTable
-from lockstep.sql.sources.source_layout import layout_of
+from lockstep.sql.sources.source_layout import Layout, layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP
-from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn
+from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn, PlainKey
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources.decoded import raw_columns
-from lockstep_engine.sources.decoding import DeclaredColumn, plain_name
+from lockstep_engine.sources.decoding import (
+    AT_OFFSET,
+    AT_PARTITION,
+    IS_DELETED,
+    DeclaredColumn,
+    plain_name,
+    value_name,
+)
 from lockstep_engine.sources.metadata import metadata_decoding
 from lockstep_engine.sources.offsets import StepRange, slices_of
-from lockstep_engine.sources.plain_reading import PlainReading, PlainTask
+from lockstep_engine.sources.plain_reading import PLAIN_DELETED, PlainReading, PlainTask
 from lockstep_engine.sources.reading_here import read_here
 
 __all__ = ["PlainSource", "plain_source"]
@@ -82,12 +89,12 @@ _SHOWN = frozenset({"partition", "offset", "timestamp", "topic", "step_time"})
 @dataclass(frozen=True)
 class PlainSource:
     """How records of ranges are read as plain ones: as `decoding` describes them, with PLAIN. Where that
-    is true they have no `_key` and no `_value`, but a column `plain_name` for each of the `numbers` of
-    declared columns."""
+    is true they have no `_key` and no `_value`, but what would be made of these: `read` says which
+    columns have it, by those that the decoding makes."""
 
     reading: PlainReading
     schema: StructType
-    numbers: tuple[int, ...]
+    read: Mapping[str, str]
 
     def by_tasks(self, context: Context) -> DataFrame:
         """The committed records, read by Spark's tasks. Nothing is read before an action asks for it."""
@@ -106,38 +113,36 @@ class PlainSource:
 def plain_source(
     source: SourceTable,
     declared: Sequence[DeclaredColumn],
-    wanted: Iterable[DeclaredColumn],
+    wanted: Collection[DeclaredColumn],
     topic: str,
     ranges: Sequence[StepRange],
 ) -> PlainSource | None:
     """What reads the ranges with what is `wanted` of the columns of their values. None where the source
     has records, types or a connection that cannot be read so."""
-    layout = layout_of(source)
-    fields = [one for one in declared if one.name.lower() not in layout.metadata]
-    shown = [one for one in declared if one.name.lower() in layout.metadata]
-    connection = _connection(source)
-    if (
-        connection is None
-        or (layout.kind, layout.format) != ("rows", "json")
-        or not all(map(_is_plain, fields))
-        # Arrow takes no name twice, and finds no row where it looks for no field.
-        or not len({one.path for one in fields}) == len(fields) > 0
-        or not _SHOWN.issuperset(layout.metadata.values())
-        # What is bad by what is shown of it is kept whole.
-        or metadata_decoding(shown, layout.metadata).is_good != "true"
-    ):
+    layout, connection = layout_of(source), _connection(source)
+    fields = _fields(layout, declared)
+    if connection is None or fields is None:
         return None
-    columns = tuple(
-        PlainColumn(one.path[0], to_arrow_type(one.type), one.nullable and source.absent_is_null)
-        for one in fields
-    )
-    places = {one.number: fields.index(one) for one in wanted if one in fields}
+    values, keys = fields
+    may_be_null = source.absent_is_null
+    columns = tuple(_column(one, one.nullable and may_be_null) for one in values)
+    of_keys = tuple(_column(one, False) for one in keys)
+    places = {one: place for place, one in enumerate((*values, *keys))}
+    read = {
+        value_name(one.number): plain_name(one.number)
+        if one in places
+        else f"_{layout.metadata[one.name.lower()]}"
+        for one in wanted
+    }
+    if keys:
+        read |= {AT_PARTITION: "_partition", AT_OFFSET: "_offset", IS_DELETED: PLAIN_DELETED}
     schema = StructType(
         [
             *(StructField(name, _RECORD[name]) for name in raw_columns(source)),
             StructField(STEP, LongType()),
             StructField(PLAIN, BooleanType()),
-            *(StructField(plain_name(n), fields[place].type) for n, place in places.items()),
+            *([StructField(PLAIN_DELETED, BooleanType())] if keys else ()),
+            *(StructField(plain_name(one.number), one.type) for one in wanted if one in places),
         ]
     )
     reading = PlainReading(
@@ -145,12 +150,49 @@ def plain_source(
         topic,
         tuple(ranges),
         columns,
-        tuple(places.values()),
+        tuple(places[one] for one in wanted if one in places),
         to_arrow_schema(schema),
         STEP,
+        PlainKey(of_keys, layout.key_format == "raw") if keys else None,
         shows_timestamp="timestamp" in layout.metadata.values(),
     )
-    return PlainSource(reading, schema, tuple(places))
+    return PlainSource(reading, schema, read)
+
+
+_Columns = Sequence[DeclaredColumn]
+
+
+def _fields(layout: Layout, declared: _Columns) -> tuple[_Columns, _Columns] | None:
+    """The columns of values, and those of keys by which records replace each other; None where these are
+    nothing that is read so."""
+    keys = [one for one in declared if layout.kind == "upsert" and one.name.lower() in layout.keys]
+    shown = [one for one in declared if one.name.lower() in layout.metadata]
+    values = [one for one in declared if one not in keys and one not in shown]
+    is_plain = (
+        layout.kind in ("rows", "upsert")
+        and layout.format == "json"
+        and _are_plain(values)
+        and (not keys or _are_plain_keys(layout, keys))
+        and _SHOWN.issuperset(layout.metadata.values())
+        # What is bad by what is shown of it is kept whole.
+        and metadata_decoding(shown, layout.metadata).is_good == "true"
+    )
+    return (values, keys) if is_plain else None
+
+
+def _are_plain_keys(layout: Layout, keys: _Columns) -> bool:
+    if layout.key_format == "raw":
+        return [one.type for one in keys] == [StringType()]
+    return layout.key_format == "json" and _are_plain(keys)
+
+
+def _are_plain(fields: _Columns) -> bool:
+    """Arrow takes no name twice, and finds no row where it looks for no field."""
+    return all(map(_is_plain, fields)) and len({one.path for one in fields}) == len(fields) > 0
+
+
+def _column(field: DeclaredColumn, may_be_null: bool) -> PlainColumn:
+    return PlainColumn(field.path[0], to_arrow_type(field.type), may_be_null)
 
 
 def _connection(source: SourceTable) -> KafkaConnection | None:
