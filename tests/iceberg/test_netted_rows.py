@@ -11,6 +11,7 @@ import pytest
 from lake_builders import FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, comparable
 from pyiceberg.table.snapshots import Operation
 
+from lockstep_engine.sinks import iceberg
 from lockstep_engine.sinks.iceberg import SMALL_ROWS
 from lockstep_engine.tables import table_name
 
@@ -68,6 +69,24 @@ def test_rows_that_come_and_go_in_between_have_not_changed(small_outbox: Any) ->
     assert outbox.publish(2).rows == 2
     assert outbox.is_written_without_spark
     assert outbox.rows() == {(1, "a"): 3, (3, "c"): 1}
+
+
+@pytest.mark.parametrize("is_many", [False, True])
+def test_many_changes_of_few_rows(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch, is_many: bool
+) -> None:
+    """As many steps have them that change the same rows."""
+    if is_many:
+        monkeypatch.setattr(iceberg, "NETTED_ROWS", 10)
+    outbox = new_outbox(PAIR, small_rows=5)
+    outbox.add([(1, "a", 1, 0), (2, "b", 1, 0)])
+    outbox.publish(0)
+    for step in range(1, 7):
+        before = [(1, "a" * step, -1, step)]
+        outbox.add([*before, (1, "a" * (step + 1), 1, step)])
+    assert outbox.publish(6).rows == 2
+    assert outbox.is_written_without_spark is not is_many
+    assert outbox.rows() == {(1, "a" * 7): 1, (2, "b"): 1}
 
 
 def test_files_of_other_steps_are_not_opened(small_outbox: Any) -> None:

@@ -43,8 +43,8 @@ __all__ = ["SMALL_ROWS", "VIEW_PROPERTIES", "publish_view"]
 SMALL_ROWS = 50_000
 """Up to so many rows, of the view and of the change together, the view is written anew."""
 
-FIRST_ROWS = 1_000_000
-"""Up to so many changes are netted without Spark where nothing is in the view so far."""
+NETTED_ROWS = 1_000_000
+"""Up to so many changes are netted without Spark where few rows are in the view so far."""
 
 LACKING = "lockstep: too few rows like "
 """Marks Spark's error where a change takes back a row that is not there."""
@@ -117,8 +117,8 @@ class _SparkWriter:
             _change_columns(self, head)
         is_small = head.records + pending <= self.small_rows
         rows = None if is_small else _append_inserted(self, branch, marker)
-        is_first = head.records == 0 and pending <= FIRST_ROWS
-        if rows is None and (is_small or is_first):
+        is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
+        if rows is None and (is_small or is_netted):
             rows = _rewrite_from_here(self, branch, head, base, marker)
         if rows is not None:
             return rows
