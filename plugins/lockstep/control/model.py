@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 
 from lockstep.control.layout.autoscaling import Load
 from lockstep.control.layout.layouts import Layout
@@ -66,7 +67,7 @@ class TopicSlice:
     topic_id: str
     ranges: tuple[OffsetRange, ...]
 
-    @property
+    @cached_property
     def records(self) -> int:
         """How many offsets the slice spans: an upper bound of its records."""
         return sum(range_.records for range_ in self.ranges)
@@ -116,7 +117,7 @@ class Division:
     time: datetime
     slices: tuple[SourceSlice, ...]
 
-    @property
+    @cached_property
     def records(self) -> int:
         """How many rows the step reads at most, over all sources."""
         return sum(slice_.records for slice_ in self.slices)
@@ -146,7 +147,7 @@ class Interval:
     def last_step(self) -> int:
         return self.divisions[-1].step
 
-    @property
+    @cached_property
     def records(self) -> int:
         return sum(division.records for division in self.divisions)
 
