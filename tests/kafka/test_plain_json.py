@@ -33,7 +33,7 @@ ARROW = {
     "BOOLEAN": pa.bool_(),
 }
 DECLARED = tuple(SourceColumn(name, kind) for name, kind in COLUMNS)
-PLAIN_COLUMNS = tuple(PlainColumn(name, ARROW[kind], may_be_null=False) for name, kind in COLUMNS)
+PLAIN_COLUMNS = tuple(PlainColumn(name, ARROW[kind], may_be_null=True) for name, kind in COLUMNS)
 
 TOKENS = [
     *("0", "-0", "1", "127", "128", "-129", "9223372036854775808", "01", "+1", "1" * 400),
@@ -108,7 +108,7 @@ def plain_rows(values: list[bytes | None]) -> dict[int, tuple[Any, ...]]:
     rows = {place: row for place, row in enumerate(found) if row.pop(PLAIN)}
     return {
         place: tuple(
-            value.replace(tzinfo=None) if kind == "TIMESTAMP" else value
+            value.replace(tzinfo=None) if value and kind == "TIMESTAMP" else value
             for value, (_, kind) in zip(row.values(), COLUMNS, strict=True)
         )
         for place, row in rows.items()
@@ -127,7 +127,6 @@ def test_of_every_kind_of_record_the_plain_ones() -> None:
             undecided.add(value)
     assert undecided == {
         record() + b" \n",
-        record(**dict.fromkeys(GOOD)),
         record(small=-128, price=9999.994, id=-(2**63)),
         record(price=1.005),
         record(at="2026-01-02 03:04:05.1234567+05:30"),
@@ -221,14 +220,14 @@ def test_what_is_too_much_for_sparks_parser_is_undecided() -> None:
 
 
 def test_a_negative_zero_that_is_written_whole_is_undecided() -> None:
-    column = PlainColumn("a", pa.float64(), may_be_null=True)
+    column = PlainColumn("a", pa.float64(), may_be_null=True, may_be_absent=True)
     values = [b'{"a": -0}', b'{"a": -0.0}', b'{"a": 0}', b'{"a": null}', b'{"a": -1e-5}']
     found = read_plain(values, [column]).to_pylist()
     assert [row[PLAIN] for row in found] == [False, False, True, True, True]
 
 
 def test_columns_that_may_be_absent() -> None:
-    column = PlainColumn("a", pa.int32(), may_be_null=True)
+    column = PlainColumn("a", pa.int32(), may_be_null=True, may_be_absent=True)
     values = [b'{"a": 1}', b'{"a": null}', b'{"b": 2}', None]
     found = read_plain(values, [column]).to_pylist()
     assert found == [
@@ -238,6 +237,37 @@ def test_columns_that_may_be_absent() -> None:
         {"0": None, PLAIN: False},
     ]
     assert read_plain([], [column]).num_rows == 0
+
+
+def test_columns_that_may_be_null_and_not_absent() -> None:
+    """It has to be seen that they are there."""
+    names = ("a", "é b", "t")
+    columns = [PlainColumn(n, pa.string(), may_be_null=True) for n in names[:2]]
+    columns.append(PlainColumn("t", pa.timestamp("us"), may_be_null=True))
+    told = ',"é b":null, "t" :\t null'
+    values = {
+        '{"a":"x"%s}': True,
+        '{"a": null%s}': True,
+        '{"a"\t:  null%s, "c": [null, 1]}': True,
+        '{"c":"x"%s}': False,
+        '{"c":", a"%s, "a ": null}': False,
+        '{"a": null%s, "c":"\\n"}': False,
+        '{"c":{"a":null}%s}': False,
+        '{"a":null, "c":{}%s}': False,
+        '{"A":null%s}': False,
+    }
+    texts = [(value % told).encode() for value in values]
+    found = read_plain(texts, columns).to_pylist()
+    assert [row[PLAIN] for row in found] == list(values.values())
+    decode = row_decoder(
+        tuple(SourceColumn(n, "TIMESTAMP" if n == "t" else "STRING") for n in names)
+    )
+    for text, row in zip(texts, found, strict=True):
+        assert not row.pop(PLAIN) or tuple(row.values()) == decode(text)
+    [row] = read_plain([texts[1].replace(b"\t", b"\n")], columns).to_pylist()
+    assert not row[PLAIN]
+    every = [b'{"a":null,"\xc3\xa9 b":"x","t":null}'] * 3
+    assert [row[PLAIN] for row in read_plain(every, columns).to_pylist()] == [True] * 3
 
 
 DECIMALS = [(6, 2), (38, 10), (38, 0), (18, 18), (2, 1), (38, 38), (1, 0)]

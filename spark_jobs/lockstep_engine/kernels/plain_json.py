@@ -43,11 +43,12 @@ _NOT_NUMBERS = {b"NaN": b"aN", b"Inf": b"In"}
 
 @dataclass(frozen=True)
 class PlainColumn:
-    """A field of the objects, and what is made of it; where it `may_be_null` it may be absent too."""
+    """A field of the objects, and what is made of it; one that may be absent may be null, too."""
 
     name: str
     type: pa.DataType
     may_be_null: bool
+    may_be_absent: bool = False
 
     @property
     def parsed_type(self) -> pa.DataType:
@@ -280,6 +281,9 @@ def _parsed(data: pa.Buffer, count: int, columns: Sequence[PlainColumn]) -> pa.T
             found, fits = _typed(rows[column.name], column)
             made[str(place)] = found
             is_plain = is_plain if fits is None else pc.and_(is_plain, fits)
+            if column.may_be_null and not column.may_be_absent:
+                is_there = _are_there(data, rows[column.name], column.name)
+                is_plain = is_plain if is_there is None else pc.and_(is_plain, is_there)
     except pa.ArrowInvalid:
         return None
     return pa.table({**made, PLAIN: is_plain})
@@ -299,6 +303,30 @@ def _typed(
     else:
         fits = None if column.may_be_null or not found.null_count else pc.is_valid(found)
     return found, None if fits is None else pc.fill_null(fits, column.may_be_null)
+
+
+def _are_there(data: pa.Buffer, found: pa.ChunkedArray, name: str) -> pa.BooleanArray | None:
+    """Where it is beyond doubt that a line has a field of that name, if only to say that it is null;
+    None: everywhere. In an object without another one, and without a backslash, such a name with its
+    colon stands for the field itself."""
+    if not found.null_count:
+        return None
+    is_there = found.is_valid().to_numpy()
+    lines = data.to_pybytes().split(b"\n")
+    if len(lines) > len(found):
+        # Some object is of several lines.
+        return pa.array(is_there)
+    places = np.flatnonzero(~is_there)
+    without = pa.array([lines[place] for place in places], pa.binary())
+    says_null = rf'"{re.escape(name)}"\s*:\s*null'.encode()
+    is_said = pc.and_(
+        pc.match_substring_regex(without, says_null),
+        pc.and_not(
+            pc.equal(pc.count_substring(without, b"{"), 1), pc.match_substring(without, b"\\")
+        ),
+    )
+    is_there[places] = is_said.to_numpy(zero_copy_only=False)
+    return pa.array(is_there)
 
 
 def _is_no_negative_zero(found: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -124,8 +124,7 @@ def plain_source(
     if connection is None or fields is None:
         return None
     values, keys = fields
-    may_be_null = source.absent_is_null
-    columns = tuple(_column(one, one.nullable and may_be_null) for one in values)
+    columns = tuple(_column(one, one.nullable, source.absent_is_null) for one in values)
     of_keys = tuple(_column(one, False) for one in keys)
     places = {one: place for place, one in enumerate((*values, *keys))}
     read = {
@@ -191,8 +190,9 @@ def _are_plain(fields: _Columns) -> bool:
     return all(map(_is_plain, fields)) and len({one.path for one in fields}) == len(fields) > 0
 
 
-def _column(field: DeclaredColumn, may_be_null: bool) -> PlainColumn:
-    return PlainColumn(field.path[0], to_arrow_type(field.type), may_be_null)
+def _column(field: DeclaredColumn, may_be_null: bool, may_be_absent: bool = False) -> PlainColumn:
+    kind, may_be_absent = to_arrow_type(field.type), may_be_null and may_be_absent
+    return PlainColumn(field.path[0], kind, may_be_null, may_be_absent)
 
 
 def _connection(source: SourceTable) -> KafkaConnection | None:
