@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,10 @@ def bids(
     monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
     monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     settings = settings_of(spark_server, tmp_path / "home", broker)
-    create_topics(KafkaConnection(broker.bootstrap), {database: 3, f"{database}_items": 1})
+    create_topics(
+        KafkaConnection(broker.bootstrap),
+        {database: 3, f"{database}_items": 1, f"{database}_changes": 1},
+    )
     return Bids(spark, settings, database, tmp_path / "project")
 
 
@@ -154,6 +158,11 @@ CREATE TABLE prices (item INT, size STRING, price BIGINT, rate DOUBLE) USING kaf
 CREATE TABLE stock (id STRING, left INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}_items',
   format = 'upsert', key = 'id', 'key.format' = 'raw');
+CREATE TABLE owners (id INT NOT NULL, name STRING, since TIMESTAMP) USING kafka OPTIONS (
+  'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{name}_changes', format = 'debezium');
+CREATE MATERIALIZED VIEW owned AS
+SELECT o.name, count(*) AS n, sum(p.price) AS worth
+FROM owners o JOIN prices p ON o.id = p.item GROUP BY o.name;
 CREATE MATERIALIZED VIEW dearest AS
 SELECT size, max(price) AS most, count(*) AS n FROM prices GROUP BY size;
 CREATE MATERIALIZED VIEW sold AS
@@ -187,7 +196,26 @@ def send_keyed(bids: Bids, seed: int) -> None:
             f"é{size}".encode(),
         )
     producer.produce(f"{bids.name}_items", b'{"left": 1}', b"\xff")
+    for event in changes_of_owners(seed):
+        producer.produce(f"{bids.name}_changes", json.dumps(event).encode(), partition=0)
     assert producer.flush(30) == 0
+
+
+def changes_of_owners(seed: int) -> Iterator[Mapping[str, object]]:
+    """Each of thirty comes, then every third has another name, and at last some go."""
+
+    def row(number: int, of: int) -> Mapping[str, object]:
+        name = None if number % 5 == 0 else f"o{(number + of * (number % 3 == 0)) % 7}"
+        return {"id": number, "name": name, "since": "2026-01-01T00:00:00Z"}
+
+    for number in range(30):
+        if seed == 0:
+            yield {"op": "c", "before": None, "after": row(number, 0)}
+        elif number % 3 == 0:
+            yield {"op": "u", "before": row(number, seed - 1), "after": row(number, seed)}
+        elif seed == 2 and number % 4 == 0:
+            yield {"op": "d", "before": row(number, seed), "after": None}
+    yield {"op": "c", "before": None, "after": None}
 
 
 @pytest.mark.parametrize("who", ["here", "here, read by others", "Spark"])
@@ -205,8 +233,10 @@ def test_tables_of_keys_are_right_whoever_reads_them(
         assert bids.is_right()
     assert bool(by_spark) is (who == "Spark")
     assert len(bids.view("sold")) > 50
-    errors = [bids.spark.table(f"lake.{bids.name}.{of}_errors") for of in ("prices", "stock")]
-    assert [one.count() for one in errors] == [3 * sum(map(is_bad, range(400))), 3]
+    assert len(bids.view("owned")) > 3
+    names = [f"lake.{bids.name}.{of}_errors" for of in ("prices", "stock", "owners")]
+    errors = [bids.spark.table(name).count() for name in names]
+    assert errors == [3 * sum(map(is_bad, range(400))), 3, 3]
 
 
 def is_bad(number: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,13 +15,10 @@ from json_records import COLUMNS, GOOD, RECORDS, record
 
 from lockstep.adapters.verify_decode import row_decoder
 from lockstep.sql.circuit import SourceColumn
-from lockstep_engine.kernels.plain_json import (
-    PLAIN,
-    PlainColumn,
-    PlainKey,
-    read_keyed,
-    read_plain,
-)
+from lockstep_engine.kernels import plain_json
+from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
+from lockstep_engine.kernels.plain_kinds import PlainKey, PlainKeyed
+from lockstep_engine.kernels.plain_values import PlainColumn
 
 ARROW = {
     "BIGINT": pa.int64(),
@@ -82,6 +80,25 @@ TOKENS = [
 ]
 NAMES = [*GOOD, "other", "", "ID", r"pric\u0065", r"\"", "NaN"]
 AROUND = ["", "", "", "", " ", "\n", ",", "5", "{}", "x", "}", "{", "\x00", "\ufeff"]
+
+
+def read_plain(values: Sequence[bytes | None], columns: Sequence[PlainColumn]) -> pa.Table:
+    return plain_json.read_plain(values, PlainObject(tuple(columns)))
+
+
+def read_keyed(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    columns: Sequence[PlainColumn],
+    key: PlainColumn,
+    *,
+    is_raw: bool,
+) -> list[dict[str, Any]]:
+    of_key = PlainKey(PlainObject((key,)), is_raw)
+    found: list[dict[str, Any]] = (
+        PlainKeyed(PlainObject(tuple(columns)), of_key).read(keys, values).to_pylist()
+    )
+    return found
 
 
 @st.composite
@@ -152,6 +169,9 @@ KEYS = st.one_of(
 )
 
 
+NAMES_OF_KEYED = (str(len(COLUMNS)), str(len(COLUMNS) + 1))
+
+
 @settings(max_examples=200)
 @given(st.lists(st.tuples(KEYS, st.one_of(st.none(), texts())), max_size=4), st.booleans())
 def test_a_keyed_record_is_its_key_and_its_value(
@@ -160,10 +180,11 @@ def test_a_keyed_record_is_its_key_and_its_value(
     """Each by itself; what has no value has nothing but its key."""
     key = PlainColumn("k", pa.string(), may_be_null=False)
     keys, values = [k for k, _ in records], [v for _, v in records]
-    found = read_keyed(keys, values, PLAIN_COLUMNS, PlainKey((key,), is_raw)).to_pylist()
+    found = read_keyed(keys, values, PLAIN_COLUMNS, key, is_raw=is_raw)
     assert len(found) == len(records)
     for row, (of_key, value) in zip(found, records, strict=True):
-        is_plain, known = row.pop(PLAIN), row.pop(str(len(COLUMNS)))
+        is_plain, known, is_end = (row.pop(name) for name in (PLAIN, *NAMES_OF_KEYED))
+        assert is_end is (value is None)
         if not is_plain:
             continue
         if is_raw:
@@ -178,19 +199,19 @@ def test_a_keyed_record_is_its_key_and_its_value(
 
 
 def test_keys_that_are_texts_and_keys_that_are_none() -> None:
-    key = PlainKey((PlainColumn("k", pa.string(), may_be_null=False),), is_raw=True)
+    key = PlainColumn("k", pa.string(), may_be_null=False)
     column = PlainColumn("a", pa.int32(), may_be_null=False)
     value = b'{"a": 1}'
-    found = read_keyed([b"x", b"y", None, b"\xff"], [value, None, value, value], [column], key)
-    assert found.to_pylist() == [
-        {"0": 1, "1": "x", PLAIN: True},
-        {"0": None, "1": "y", PLAIN: True},
-        {"0": 1, "1": None, PLAIN: False},
-        {"0": 1, "1": None, PLAIN: False},
+    keys, values = [b"x", b"y", None, b"\xff"], [value, None, value, value]
+    assert read_keyed(keys, values, [column], key, is_raw=True) == [
+        {"0": 1, "1": "x", "2": False, PLAIN: True},
+        {"0": None, "1": "y", "2": True, PLAIN: True},
+        {"0": 1, "1": None, "2": False, PLAIN: False},
+        {"0": 1, "1": None, "2": False, PLAIN: False},
     ]
-    found = read_keyed([b"x"], [value], [column], key)
-    assert found.to_pylist() == [{"0": 1, "1": "x", PLAIN: True}]
-    assert read_keyed([], [], [column], key).num_rows == 0
+    [found] = read_keyed([b"x"], [value], [column], key, is_raw=True)
+    assert found == {"0": 1, "1": "x", "2": False, PLAIN: True}
+    assert not read_keyed([], [], [column], key, is_raw=True)
 
 
 def test_what_cannot_be_parsed_takes_few_others_with_it() -> None:

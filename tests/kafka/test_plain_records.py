@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,46 @@ def test_many_records_with_keys(spark: SparkSession, broker: Any, key_format: st
 
 @kafka
 @spark_server
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["flat", "wrapped"])
+@pytest.mark.parametrize("key", [{}, {"key": "k"}], ids=["at their word", "keyed"])
+def test_many_change_events(
+    spark: SparkSession, broker: Any, key: Mapping[str, str], is_wrapped: bool
+) -> None:
+    topic = Topic(broker.bootstrap, new_topic(broker.bootstrap))
+
+    def row(number: int) -> dict[str, object]:
+        return {"k": number, "n": None if number % 6 == 0 else number // 2}
+
+    def event(number: int) -> bytes | None:
+        op, odd = "curdm"[number % 5], number % 500 == 499
+        event = {
+            "op": "?" if odd else op,
+            "before": row(number) if op in "ud" else None,
+            "after": None if op in "dm" else row(number + 1),
+        }
+        text = json.dumps({"payload": event} if is_wrapped else event).encode()
+        return None if number % 100 == 3 else text
+
+    topic.send(*(Record(event(number)) for number in range(5_000)))
+    columns = (("k", "BIGINT NOT NULL"), ("n", "BIGINT"), ("o", "BIGINT"))
+    options = {"format": "debezium", "metadata": "offset AS o", **key}
+    table = source(broker.bootstrap, topic.name, columns, **options)
+    declared = _declared(spark, table)
+    plain = plain_source(table, declared, declared, topic.name, [StepRange(0, 0, 5_000, 0)])
+    assert plain is not None
+    for found in (plain.here(), Rows.of(plain.by_tasks(large(spark)).toArrow())):
+        assert found is not None
+        assert found.table[PLAIN].combine_chunks().true_count == 4_990
+    decoded = decode(spark, table, topic, [{0: 1_234}, {0: 5_000}])
+    assert isinstance(decoded.delta, DataFrame)
+    assert decoded.bad_records() == 10
+    # Of each five three bring rows, and two take some; or each but one says what a key has.
+    rows = 3_990 - 40 if key else 4_990
+    assert rows - 60 < decoded.delta.count() <= rows
+
+
+@kafka
+@spark_server
 def test_offsets_that_are_gone_or_not_there_yet_fail_the_read(
     spark: SparkSession, broker: Any
 ) -> None:
@@ -181,13 +222,18 @@ KEYED = {"format": "upsert", "key": "k"}
         ("BIGINT", {**KEYED, "value.format": "csv", "key.format": "json"}, False),
         ("BIGINT", {**KEYED, "key": "k, c"}, False),
         ("FLOAT", {**KEYED, "key": "c"}, False),
-        ("BIGINT", {"format": "debezium"}, False),
+        ("BIGINT", {"format": "debezium"}, True),
+        ("BIGINT", {"format": "debezium", "key": "k"}, True),
+        ("BIGINT", {"format": "debezium", "metadata": "offset AS k", "key": "c"}, True),
+        ("FLOAT", {"format": "debezium"}, False),
+        ("BIGINT", {"format": "debezium", "fields": "c = a.b"}, False),
     ],
 )
 def test_what_is_plain(
     spark: SparkSession, kind: str, options: Mapping[str, str], is_read: bool
 ) -> None:
-    of_key = {"metadata": "BINARY", "key": "STRING"}
+    shown = "BIGINT" if "offset" in options.get("metadata", "") else "BINARY"
+    of_key = {"metadata": shown} if "metadata" in options else {"key": "STRING"}
     columns = (("c", kind), *(("k", of_key[name]) for name in of_key if name in options))
     table = source("h:1", "t", columns, **options)
     assert is_plain(spark, table) == is_read

@@ -35,7 +35,9 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP
-from lockstep_engine.kernels.plain_json import PLAIN, PlainColumn
+from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
+from lockstep_engine.kernels.plain_kinds import PlainRows
+from lockstep_engine.kernels.plain_values import PlainColumn
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import plain_reading, plain_records, reader, readers, reading_here
 from lockstep_engine.sources.kafka import read_kafka
@@ -105,7 +107,8 @@ def plain_reading_of(bootstrap: str, topic: str, *ranges: StepRange) -> PlainRea
         ]
     )
     columns = (PlainColumn("n", pa.int64(), False), PlainColumn("t", pa.string(), False))
-    return PlainReading(KafkaConnection(bootstrap), topic, ranges, columns, (0, 1), shape, STEP)
+    kind = PlainRows(PlainObject(columns))
+    return PlainReading(KafkaConnection(bootstrap), topic, ranges, kind, (0, 1), shape, STEP)
 
 
 def good(first: int, end: int) -> list[bytes]:
@@ -361,20 +364,23 @@ def test_where_nothing_can_be_read_spark_is_asked(
 
 @kafka
 @spark_server
+@pytest.mark.parametrize(
+    ("limit", "most"), [("MOST_UNDECIDED", 3), ("MOST_UNDECIDED_BYTES", 21 + 21 + 3)]
+)
 def test_of_much_that_is_undecided_spark_reads_all(
-    utc: SparkSession, broker: Any, monkeypatch: pytest.MonkeyPatch
+    utc: SparkSession, broker: Any, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     topic = new_topic(broker.bootstrap)
     odd = [b' {"n": 60, "t": "a"}', b' {"n": 61, "t": "a"}', b" {}"]
     send(broker.bootstrap, topic, [*good(0, 10), *odd])
     table = source(broker.bootstrap, topic, (("n", "BIGINT"), ("t", "STRING")))
     steps, context = interval(topic, [{0: 0}, {0: 5}, {0: 13}]), Context(utc, 1000)
-    monkeypatch.setattr(reading_here, "MOST_UNDECIDED", 3)
+    monkeypatch.setattr(reading_here, limit, most)
     rows = read_by_itself(table, ("n",), steps, context)
     assert isinstance(rows.delta, Rows)
     expected = sorted([*((n, int(n >= 5)) for n in range(10)), (60, 1), (61, 1)])
     assert _numbers(rows.delta.frame(utc)) == expected
-    monkeypatch.setattr(reading_here, "MOST_UNDECIDED", 2)
+    monkeypatch.setattr(reading_here, limit, most - 1)
     with pytest.raises(AssertionError, match="Spark is asked"):
         read_by_itself(table, ("n",), steps, context)
     fetched = read_kafka(utc, table, ("n",), steps, context, is_wanted_here=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,7 +103,8 @@ class Decoder:
         if rows is None:
             return None
         bad = rows.where(pc.invert(rows.table[_GOOD])).select([*raw_columns(self.source), STEP])
-        delta = Rows.together([self._rows_here(rows, given) for given in self.reader.rows])
+        good = rows.where(rows.table[_GOOD])
+        delta = Rows.together([self._rows_here(good, given) for given in self.reader.rows])
         return Decoded(delta, self._errors(bad.frame(self.context.spark)), bad=len(bad))
 
     def held(self, found: Rows, read: Mapping[str, str]) -> Decoded | None:
@@ -124,7 +126,6 @@ class Decoder:
 
     def _plain_rows(self, found: Rows, read: Mapping[str, str]) -> Rows:
         """The delta of plain records."""
-        [given] = self.reader.rows
         if "step_time" in layout_of(self.source).metadata.values():
             times = pa.array(self.context.times, pa.timestamp("us", "UTC"))
             taken = times.take(found.table[STEP].combine_chunks())
@@ -132,9 +133,8 @@ class Decoder:
                 found.table.append_column(_TIME, taken),
                 StructType([*found.schema.fields, StructField(_TIME, TimestampType())]),
             )
-        columns = {name: read[made] for name, made in self._columns(given).items()}
-        rows = found.renamed({**columns, STEP: STEP}).with_number(WEIGHT, 1)
-        return rows.select([*columns, WEIGHT, STEP])
+        every = [self._rows_here(found, given, read) for given in self.reader.rows]
+        return Rows.together(every) if len(every) > 1 else every[0]
 
     def _decode(self, records: DataFrame) -> DataFrame:
         """What rows need of the wanted columns, `_step`, `_good`, and the raw record where it is not
@@ -185,12 +185,14 @@ class Decoder:
         good = decoded.where(f"{_GOOD} AND {given.when}" if given.when else _GOOD)
         return good.selectExpr(*columns, f"{given.weight}L AS {WEIGHT}", STEP)
 
-    def _rows_here(self, decoded: Rows, given: GivenRow) -> Rows:
-        good = decoded.table[_GOOD]
+    def _rows_here(
+        self, good: Rows, given: GivenRow, read: Mapping[str, str] = MappingProxyType({})
+    ) -> Rows:
+        """The same of good records that are here; `read` says what other columns they have."""
         if given.when:
-            good = pc.and_kleene(good, decoded.table[given.when])
-        columns = self._columns(given)
-        rows = decoded.where(good).renamed({**columns, STEP: STEP})
+            good = good.where(good.table[read.get(given.when, given.when)])
+        columns = {name: read.get(made, made) for name, made in self._columns(given).items()}
+        rows = good.renamed({**columns, STEP: STEP})
         return rows.with_number(WEIGHT, given.weight).select([*columns, WEIGHT, STEP])
 
     def _errors(self, bad: DataFrame) -> DataFrame:

@@ -111,9 +111,9 @@ def value_name(number: int) -> str:
     return f"_v{number}"
 
 
-def plain_name(number: int) -> str:
-    """The column of the same value where it has been read beforehand, by `plain_records`."""
-    return f"_plain_{number}"
+def plain_name(name: str) -> str:
+    """The column for what a frame's column has where it has been read beforehand, by `plain_records`."""
+    return f"_plain{name}"
 
 
 def combined(parts: Sequence[Decoding]) -> Decoding:

@@ -111,7 +111,7 @@ def plain_types(spark: SparkSession, source: SourceTable) -> StructType | None:
     declared = _declared(spark, source)
     if plain_source(source, declared, declared, "", ()) is None:
         return None
-    [given] = record_reader(source, declared, {}).rows
+    given, *_ = record_reader(source, declared, {}).rows
     return types_of_columns(spark, _columns_of(given, declared))
 
 

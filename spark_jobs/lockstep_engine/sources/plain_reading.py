@@ -20,20 +20,11 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.kernels.groups import Integers
-from lockstep_engine.kernels.plain_json import (
-    PLAIN,
-    PlainColumn,
-    PlainKey,
-    read_keyed,
-    read_plain,
-    undecided,
-)
+from lockstep_engine.kernels.plain_json import PLAIN, undecided
+from lockstep_engine.kernels.plain_kinds import PlainRecords
 from lockstep_engine.sources.offsets import StepRange
 
-__all__ = ["PLAIN_DELETED", "PlainReading", "PlainTask"]
-
-PLAIN_DELETED = "_plain_deleted"
-"""The column that is true for a record without a value, which takes away the row of its key."""
+__all__ = ["PlainReading", "PlainTask"]
 
 _CHUNK = 2000
 """So many records are parsed at a time: their bytes are in the processor's cache then."""
@@ -65,19 +56,17 @@ _CONSUMER: Mapping[str, object] = {
 
 @dataclass(frozen=True)
 class PlainReading:
-    """How records of a topic are read. `places` are those of `columns`, and then those of the `key`,
-    whose values are handed on, `ranges` say which offsets are of which step, `step` is the column for
-    it. A broker may be silent for `silent_seconds`; `log_level` is that of Kafka's client. It is sent by
-    value."""
+    """How records of a topic are read, which are of a `kind`. `places` are those of its columns that are
+    handed on, `ranges` say which offsets are of which step, `step` is the column for it. A broker may be
+    silent for `silent_seconds`; `log_level` is that of Kafka's client. It is sent by value."""
 
     connection: KafkaConnection
     topic: str
     ranges: tuple[StepRange, ...]
-    columns: tuple[PlainColumn, ...]
+    kind: PlainRecords
     places: tuple[int, ...]
     shape: pa.Schema
     step: str
-    key: PlainKey | None = None
     shows_timestamp: bool = False
     silent_seconds: float = 60.0
     log_level: int = 3
@@ -91,20 +80,12 @@ class PlainReading:
             values = [message.value() for message in messages]
             if rest:
                 rest -= 1
-                found = self._undecided(len(values))
+                found = undecided(len(values), self.kind.types)
             else:
-                found = self._found(messages, values)
+                found = self.kind.read([message.key() for message in messages], values)
                 plain = found[PLAIN].combine_chunks().true_count
                 rest = _REST if plain < len(values) / 2 else 0
             yield self._batch(wanted.partition, messages, values, found, steps)
-
-    def _found(self, messages: Sequence[Any], values: Sequence[bytes | None]) -> pa.Table:
-        if self.key is None:
-            return read_plain(values, self.columns)
-        return read_keyed([one.key() for one in messages], values, self.columns, self.key)
-
-    def _undecided(self, rows: int) -> pa.Table:
-        return undecided(rows, (*self.columns, *(() if self.key is None else self.key.columns)))
 
     def _batch(
         self,
@@ -144,8 +125,6 @@ class PlainReading:
             self.step: pa.array(steps(offsets)),
             PLAIN: is_plain,
         }
-        if self.key is not None:
-            made[PLAIN_DELETED] = pa.array([value is None for value in values])
         columns = [made[name] for name in self.shape.names if name in made]
         columns.extend(found[str(place)].combine_chunks() for place in self.places)
         return pa.RecordBatch.from_arrays(columns, schema=self.shape)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 
 from lockstep.control.model import OffsetRange
@@ -20,7 +21,7 @@ from lockstep_engine.sources.readers import CannotRead, a_reader, seats
 
 __all__ = ["read_here"]
 
-MOST_UNDECIDED = 20_000
+MOST_UNDECIDED, MOST_UNDECIDED_BYTES = 20_000, 8 << 20
 """So many are sent to Spark to be decoded; of more it had better read all."""
 MANY_RECORDS = 50_000
 """More are read by processes, which take half a second to start, once."""
@@ -34,7 +35,7 @@ def read_here(reading: PlainReading, most_bytes: int) -> pa.Table | None:
         if records_of(ranges) <= MANY_RECORDS:
             slices = partition_ranges(ranges)
             parts = in_parallel(
-                lambda wanted: list(room.taken(large(reading.records(wanted)))), slices
+                lambda wanted: list(large(room.taken(reading.records(wanted)))), slices
             )
         else:
             slices = slices_of(ranges, 2 * seats())
@@ -55,7 +56,8 @@ class _Room:
     """So many bytes, and records that are not plain, taken by several threads."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._left, self._undecided, self._lock = most_bytes, MOST_UNDECIDED, Lock()
+        self._left, self._lock = most_bytes, Lock()
+        self._undecided, self._raw = MOST_UNDECIDED, MOST_UNDECIDED_BYTES
 
     def taken(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches, as long as there is room. Raises CannotRead."""
@@ -64,8 +66,14 @@ class _Room:
             with self._lock:
                 self._left -= batch.nbytes
                 self._undecided -= undecided
+                self._raw -= _bytes_of(batch.column("_value")) if undecided else 0
             if self._left < 0:
                 raise CannotRead("it is more than this process should hold")
-            if self._undecided < 0:
+            if self._undecided < 0 or self._raw < 0:
                 raise CannotRead("too little of it is plain")
             yield batch
+
+
+def _bytes_of(values: pa.BinaryArray) -> int:
+    found: int | None = pc.sum(pc.binary_length(values)).as_py()
+    return found or 0
