@@ -365,7 +365,7 @@ def test_where_nothing_can_be_read_spark_is_asked(
 @kafka
 @spark_server
 @pytest.mark.parametrize(
-    ("limit", "most"), [("MOST_UNDECIDED", 3), ("MOST_UNDECIDED_BYTES", 21 + 21 + 3)]
+    ("limit", "most"), [("MOST_UNDECIDED", 3), ("MOST_UNDECIDED_BYTES", 20 + 20 + 3)]
 )
 def test_of_much_that_is_undecided_spark_reads_all(
     utc: SparkSession, broker: Any, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
