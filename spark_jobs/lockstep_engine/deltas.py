@@ -17,6 +17,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from lockstep_engine.context import Context
 
@@ -73,6 +74,24 @@ def consolidate(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
         .agg(F.sum(WEIGHT).alias(WEIGHT))
         .where(f"{WEIGHT} <> 0")
         .select(*columns_of([*names, WEIGHT, STEP]))
+    )
+
+
+def normalized(rows: DataFrame, types: StructType) -> DataFrame:
+    """With values as GROUP BY gives them, of columns of these types: of numbers of floating point that
+    it takes for equal, zeros and NaNs, one."""
+    made = {
+        field.name: F.expr(_one_of_equal(quoted(field.name), field.dataType.simpleString()))
+        for field in types
+        if isinstance(field.dataType, DoubleType | FloatType)
+    }
+    return rows.withColumns(made) if made else rows
+
+
+def _one_of_equal(value: str, name: str) -> str:
+    return (
+        f"CASE WHEN isnan({value}) THEN CAST('NaN' AS {name}) "
+        f"WHEN {value} = CAST(0 AS {name}) THEN CAST(0 AS {name}) ELSE {value} END"
     )
 
 

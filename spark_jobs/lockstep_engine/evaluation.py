@@ -8,7 +8,7 @@ built further meanwhile, until something stands on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,21 +17,17 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lockstep.sql.circuit import Circuit, Operator, OutboxSpec, readers, sources_below
 from lockstep.sql.plans.nodes import (
     Aggregate,
-    Filter,
     MultiwayJoin,
     Node,
-    Project,
     Recursive,
     Scan,
     SessionGroups,
     Temporal,
     TimeWindow,
-    Upsert,
     Values,
     Watermark,
     Window,
@@ -45,21 +41,18 @@ from lockstep_engine.deltas import (
     STEP,
     WEIGHT,
     columns_of,
-    consolidate,
-    quoted,
 )
 from lockstep_engine.judging import evaluated_now, may_fail
-from lockstep_engine.local.changes import consolidated, is_netted
 from lockstep_engine.local.evaluation import LocalOperators
 from lockstep_engine.local.relations import LocalRows
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact
 from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.linear import net_by_pane
 from lockstep_engine.operators.recursive import beside_in_tables
 from lockstep_engine.operators.temporal import count_due
 from lockstep_engine.operators.watermark import Late, Progress, standing, watermark
 from lockstep_engine.operators.window import first_before, is_limit
+from lockstep_engine.outboxes import settled, settled_here, under_names
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import is_worth_keeping, times_read, unread_times
 from lockstep_engine.touched import Touched, rows_of
@@ -398,23 +391,14 @@ class _Building:
 
     def outbox_rows(self, outbox: OutboxSpec) -> DataFrame | Rows:
         """A view's change as the outbox has it: netted, under the view's own column names."""
-        operator, by_ref = self.operators[outbox.ref], self.operators
-        columns = operator.node.columns
+        operator = self.operators[outbox.ref]
         rows = self.local.of(outbox.ref) if self.local.is_on else None
-        if rows is not None:
-            is_settled = _is_settled(operator, by_ref, rows.schema)
-            try:
-                rows = rows if is_settled or is_netted(rows) else consolidated(rows, columns)
-            except Unlike:
-                rows = None
-        if rows is not None:
-            names = dict(zip(outbox.columns, columns, strict=True))
-            return rows.renamed({**names, WEIGHT: WEIGHT, STEP: STEP})
+        here = None if rows is None else settled_here(operator, self.operators, rows)
+        if here is not None:
+            return under_names(here, operator.node.columns, outbox.columns)
         self.check_few(operator)
-        delta = self.delta(outbox.ref)
-        if not _is_settled(operator, by_ref, delta.schema):
-            delta = consolidate(delta, columns)
-        return _outbox_rows(outbox, delta, columns)
+        delta = settled(operator, self.operators, self.delta(outbox.ref))
+        return under_names(delta, operator.node.columns, outbox.columns)
 
     def _made(self, ref: int) -> DataFrame:
         """Of rows that are here, if only one reads it, and nobody has asked for them, Spark makes it."""
@@ -426,50 +410,8 @@ class _Building:
         return self.evaluation(operator).delta if rows is None else rows.frame(self.context.spark)
 
 
-def _outbox_rows(outbox: OutboxSpec, delta: DataFrame, columns: Sequence[str]) -> DataFrame:
-    return delta.select(
-        *(
-            F.col(quoted(inner)).alias(outer)
-            for inner, outer in zip(columns, outbox.columns, strict=True)
-        ),
-        WEIGHT,
-        STEP,
-    )
-
-
 def _by_ref(circuit: Circuit) -> Mapping[int, Operator]:
     return {operator.ref: operator for operator in circuit.operators}
-
-
-def _is_settled(operator: Operator, by_ref: Mapping[int, Operator], schema: StructType) -> bool:
-    """Whether an outbox may have the delta as it is. Netting makes one zero and one NaN of those that
-    are equal, too, by which what is taken back is what was given, to the bit; so what an operator has
-    netted below others is netted again where it has such numbers."""
-    if operator.append_only or not _keeps_all(operator.node):
-        return _is_consolidated(operator, by_ref)
-    kinds = [field.dataType for field in schema]
-    return are_exact(kinds) and _is_consolidated(operator, by_ref)
-
-
-def _is_consolidated(operator: Operator, by_ref: Mapping[int, Operator]) -> bool:
-    """True where nothing in the delta can cancel: append-only rows (equal ones may stand as several
-    rows, which is the same Z-set without a shuffle), and the output of an operator that nets it, also
-    under other names and with more columns."""
-    if operator.append_only or isinstance(
-        operator.node, Aggregate | SessionGroups | Window | Upsert
-    ):
-        return True
-    if isinstance(operator.node, Filter) or _keeps_all(operator.node):
-        return _is_consolidated(by_ref[operator.inputs[0]], by_ref)
-    return False
-
-
-def _keeps_all(node: Node) -> bool:
-    """Whether rows that differ before still do so."""
-    if not isinstance(node, Project):
-        return False
-    kept = (one.expression.references for one in node.outputs if one.expression.is_column)
-    return {name for [name] in kept}.issuperset(node.input.columns)
 
 
 def _scan(node: Scan, sources: Mapping[str, DataFrame | Rows], context: Context) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -163,3 +164,38 @@ def test_each_record_is_compared_with_the_one_before(
     ]
     changes = [(two, 1, 0), (two, -1, 2), (one, 1, 4)]
     assert emitted(spark, records, intervals) == changes
+
+
+@pytest.mark.parametrize("is_here", [False, True], ids=["Spark", "here"])
+@pytest.mark.parametrize("which", ["as it is", "some", "renamed", "computed", "least"])
+def test_what_is_taken_back_was_given_to_the_bit(
+    spark: SparkSession, is_here: bool, which: str
+) -> None:
+    """To a sink of texts -0.0 is another row than 0.0, which is what a trace has of it."""
+    least = AggregateCall("m", AggregateFunction.MIN, "d")
+    plan = {
+        "as it is": TABLE,
+        "some": Filter(TABLE, Expression("`v` > 1", ("v",))),
+        "renamed": renamed("a_", TABLE),
+        "computed": Project(TABLE, (Output("e", Expression("`d` * 2", ("d",))),)),
+        "least": Aggregate(TABLE, ("g",), (least,)),
+    }[which]
+    records = [
+        ("a", 0, 2, -0.0, 0, 1, False, 1, 0),
+        ("b", 1, 2, -math.nan, 0, 2, False, 1, 0),
+        ("c", 2, 2, 1.5, 0, 3, False, 1, 1),
+        ("c", 2, 2, -0.0, 0, 4, False, 1, 2),
+        ("a", 0, 3, 1.5, 0, 5, False, 1, 3),
+        ("b", 1, None, None, 0, 6, True, 1, 3),
+        ("c", 2, None, None, 0, 7, True, 1, 4),
+    ]
+    runner = Runner(spark, circuit_of(plan, frozenset({"t"})), is_here=is_here)
+    there: Counter[str] = Counter()
+    for first, last in ((0, 1), (2, 2), (3, 4)):
+        rows = [record for record in records if first <= record[-1] <= last]
+        delta = spark.createDataFrame(rows, SCHEMA)
+        deltas = runner.run({"t": delta}, (first, last), 10, last == 4)
+        for row, weight, _ in sorted(changes_of(deltas["root"]), key=lambda one: one[2]):
+            there[repr(row)] += weight
+        assert min(there.values()) >= 0, there
+    assert there.total() == 1

@@ -96,6 +96,24 @@ def test_upsert_of_json(spark: SparkSession, broker: Any) -> None:
     assert {(row[0], row[1], row[3]) for row in rows} == {(2, 1, 1), (None, 3, 0)}
 
 
+def test_upsert_of_fields_with_other_names(spark: SparkSession, broker: Any) -> None:
+    """Of keys and values, which may have one name for two of them."""
+    topic = Topic(broker.bootstrap, new_topic(broker.bootstrap))
+    topic.send(
+        Record(text({"_id": 5, "v": 1}), text({"_id": 1, "id": 7})),
+        Record(text({"_id": None}), text({"_id": 2})),
+        Record(text({"id": 6}), text({"_id": 2})),
+        Record(text({"_id": 6}), text({"id": 3})),
+    )
+    columns = (("id", "BIGINT"), ("v", "INT"))
+    options = {"format": "upsert", "key": "id", "fields": "id = _id, v = _id"}
+    reasons, rows = check_table(
+        spark, source(broker.bootstrap, topic.name, columns, **options), topic
+    )
+    assert reasons == {2: "column v is absent", 3: "column id is absent"}
+    assert rows == {(1, 5): 1, (2, None): 1}
+
+
 def test_upsert_of_raw_keys_and_values(spark: SparkSession, broker: Any) -> None:
     topic = Topic(broker.bootstrap, new_topic(broker.bootstrap))
     topic.send(Record(b"1", b"a"), Record(b"", b"b"), Record(None, b"a"), Record(b"\xff", b"\xff"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -31,8 +31,19 @@ COLUMNS = (
     ("v", "STRING"),
     ("price", "DECIMAL(6,2)"),
     ("at", "TIMESTAMP"),
+    ("ratio", "DOUBLE"),
+    ("day", "DATE"),
+    ("ok", "BOOLEAN"),
 )
-TYPES = (pa.int64(), pa.string(), pa.decimal128(6, 2), pa.timestamp("us", "UTC"))
+TYPES = (
+    pa.int64(),
+    pa.string(),
+    pa.decimal128(6, 2),
+    pa.timestamp("us", "UTC"),
+    pa.float64(),
+    pa.date32(),
+    pa.bool_(),
+)
 Row = tuple[Any, ...]
 
 
@@ -54,17 +65,10 @@ def plain_changes(
     if not row.pop(PLAIN):
         return None
     *values, comes, goes = row.values()
-    after, before = tuple(values[: len(COLUMNS)]), tuple(values[len(COLUMNS) :])
-    return (
-        Counter([after] * comes) - Counter()
-        if not goes
-        else minus(Counter([after] * comes), before)
-    )
-
-
-def minus(rows: Counter[Row], row: Row) -> Counter[Row]:
-    rows[row] -= 1
-    return rows
+    changes: Counter[Row] = Counter()
+    changes[tuple(values[: len(COLUMNS)])] += comes
+    changes[tuple(values[len(COLUMNS) :])] -= goes
+    return Counter({row: weight for row, weight in changes.items() if weight})
 
 
 def record_of(value: bytes | None) -> RawRecord:
@@ -83,7 +87,7 @@ def verified_changes(value: bytes | None, absent_is_null: bool) -> Counter[Row] 
         reading.rows(record_of(value), 0)
     except UndecodableError:
         return None
-    return Counter({utc(row): weight for row, weight in reading._rows.items()})
+    return Counter({utc(row): weight for row, weight in reading._rows.items() if weight})
 
 
 def plain_change(value: bytes | None, absent_is_null: bool) -> tuple[Row, Row | None] | str | None:
@@ -120,7 +124,16 @@ def utc(row: Row) -> Row:
 
 
 def row_of(**changes: object) -> dict[str, object]:
-    return {"id": 1, "v": "x", "price": 1.25, "at": "2026-01-02T03:04:05Z", **changes}
+    return {
+        "id": 1,
+        "v": "x",
+        "price": 1.25,
+        "at": "2026-01-02T03:04:05Z",
+        "ratio": 0.5,
+        "day": "2026-01-02",
+        "ok": True,
+        **changes,
+    }
 
 
 TOKENS = {
@@ -128,6 +141,9 @@ TOKENS = {
     "v": ['"x"', "null", '""', '"}"', r'"\""', '"é"', "5", "{}", r'"\u0000"', '"after"', '"v"'],
     "price": ["1.25", "0", "null", "99999", '"1"', "1e2", "0.001"],
     "at": ['"2026-01-02T03:04:05Z"', "null", '"2026-1-2"', "5"],
+    "ratio": ["0.5", "-0.0", "-0", "1e400", "null", "NaN", '"NaN"', "7"],
+    "day": ['"2026-01-02"', '"2026-02-30"', '"2026-1-2"', "null"],
+    "ok": ["true", "false", "null", '"true"', "1"],
     "more": ["[1]", '{"v": null}', "null"],
 }
 SOURCES = [
@@ -179,6 +195,13 @@ def values(draw: st.DrawFn) -> bytes:
             st.sampled_from(['{"field": "after", "type": "struct"}', "null", '{"after": {}}'])
         )
         text = f'{{"schema": {schema}, "payload": {text}}}'
+        if draw(st.integers(0, 4)) == 0:
+            outer = draw(
+                st.sampled_from(
+                    ['"op": "c"', '"after": null', f'"after": {draw(rows())}', '"before": {}']
+                )
+            )
+            text = f"{{{outer}, {text[1:]}"
     if draw(st.integers(0, 19)) == 0:
         text = text.replace('"after"', r'"aft\u0065r"')
     return text.encode()
@@ -206,9 +229,9 @@ def event(op: str, **sides: object) -> bytes:
 
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-X = (1, "x", Decimal("1.25"), AT)
-NULL = (2, None, None, None)
-NULLS = row_of(id=2, v=None, price=None, at=None)
+X = (1, "x", Decimal("1.25"), AT, 0.5, date(2026, 1, 2), True)
+NULL = (2, *[None] * 6)
+NULLS = {**dict.fromkeys(row_of()), "id": 2}
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
@@ -235,7 +258,9 @@ def test_what_is_plain(is_wrapped: bool) -> None:
     lacking = {"id": 2, "v": "x", "price": 1}
     value = wrapped(event("c", after=lacking))
     assert plain_changes(value, [], absent_is_null=False) is None
-    assert plain_changes(value, [], absent_is_null=True) == {(2, "x", Decimal("1.00"), None): 1}
+    assert plain_changes(value, [], absent_is_null=True) == {
+        (2, "x", Decimal("1.00"), *[None] * 4): 1
+    }
     gone = wrapped(event("d", before={"id": 5}))
     assert plain_change(gone, absent_is_null=False) == ((5,), None)
     assert plain_change(wrapped(event("u", after=NULLS)), absent_is_null=False) == ((2,), NULL)

@@ -215,6 +215,7 @@ KEYED = {"format": "upsert", "key": "k"}
         ("FLOAT", {}, False),
         ("BIGINT", {"metadata": "key AS k"}, False),
         ("BIGINT", {"fields": "c = a.b"}, False),
+        ("BIGINT", {"fields": "c = _c"}, True),
         ("BIGINT", KEYED, True),
         ("BIGINT", {**KEYED, "key": "c"}, True),
         ("BIGINT", {**KEYED, "key.format": "raw"}, True),
@@ -241,7 +242,8 @@ def test_what_is_plain(
 
 @spark_server
 def test_names_that_spark_does_not_find_in_a_text(spark: SparkSession) -> None:
-    for name, is_read in (("a b", True), ("it's", False), ("a?", False)):
+    names = {"a b": True, "it's": False, "a?": False, ":": False, "a,": False}
+    for name, is_read in names.items():
         assert is_plain(spark, source("h:1", "t", ((name, "STRING"),))) == is_read
 
 

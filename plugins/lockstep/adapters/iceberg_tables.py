@@ -92,9 +92,9 @@ class IcebergTables(IcebergState):
         self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
     ) -> Rewritten | None:
         """One snapshot on the branch in place of all rows that are there: those of the view at `base`,
-        with the changes of these steps. Both are few, and the view's are files alone, as PyIceberg would
-        go on counting deletes. None, and nothing is done, where rows cannot be compared here, or are to
-        be written otherwise."""
+        with the changes of these steps. The view's rows are few, and files alone, as PyIceberg would go
+        on counting deletes; of changes there may be more. None, and nothing is done, where rows cannot
+        be compared here, or are to be written otherwise."""
         with self._catalog.plain_errors(view):
             loaded, outbox = self._load(view), self._load(steps.table)
             is_ours = is_written_alike(loaded.metadata, outbox.metadata)

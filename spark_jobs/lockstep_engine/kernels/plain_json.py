@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.kernels.plain_values import PlainColumn, says_null, typed
 
 __all__ = [
@@ -49,7 +50,10 @@ SHORT = 1_000
 PARTS, PIECE = 4, 100
 """Records of which one cannot be parsed are parsed in so many parts, which are no smaller than that."""
 
-_END_OF_LINE, _OPENS, _CLOSES = b"\n{}"
+_END_OF_LINE, _OPENS, _CLOSES, _OPENS_ARRAY = b"\n{}["
+
+_OF_NUMBERS = np.isin(np.arange(256), list(b"0123456789.eE+-"))
+"""Bytes that a number may have."""
 
 _NOT_NUMBERS = {b"NaN": b"aN", b"Inf": b"In"}
 """Arrow takes them for numbers wherever they stand; and what is looked for first."""
@@ -185,7 +189,7 @@ def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Tabl
 
 
 def _holds_lines_of_objects(text: bytes, count: int) -> bool:
-    """Whether there are so many lines, each short, and from `{` to `}`."""
+    """Whether there are so many lines from `{` to `}`, each of which Spark's parser can take."""
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return False
     each = np.frombuffer(text, np.uint8)
@@ -196,8 +200,21 @@ def _holds_lines_of_objects(text: bytes, count: int) -> bool:
         and (each[ends - 1] == _CLOSES).all()
         and (each[ends + 1] == _OPENS).all()
         and lengths.min() > 1
-        and lengths.max() < SHORT
+        and lengths.max() < LONGEST
+        and not (lengths.max() >= SHORT and _are_too_much(each, np.append(0, ends + 1)).any())
     )
+
+
+def _are_too_much(each: npt.NDArray[np.uint8], begins: Integers) -> Flags:
+    """Of texts of these bytes, one after the other, each of one and more, those that may have a number
+    or a depth that is too much. A number may go on beyond a text: no object ends in one."""
+    opens = np.add.reduceat((each == _OPENS) | (each == _OPENS_ARRAY), begins, dtype=np.int64)
+    others = np.flatnonzero(~_OF_NUMBERS[each])
+    bounds = np.concatenate([[-1], others, [len(each)]])
+    long = bounds[:-1][np.diff(bounds) > SHORT] + 1
+    flags: Flags = opens >= SHORT
+    flags[np.searchsorted(begins, long, "right") - 1] = True
+    return flags
 
 
 def _has_suspects(text: bytes, columns: Sequence[PlainColumn]) -> bool:
@@ -251,13 +268,17 @@ def _may_be_plain(values: pa.BinaryArray, columns: Sequence[PlainColumn]) -> pa.
     for unlike in decimals:
         if re.search(unlike, everything):
             may_be = pc.and_not(may_be, pc.match_substring_regex(values, unlike))
+    may_be = pc.fill_null(may_be, False)
     if (pc.max(length).as_py() or 0) >= SHORT:
-        is_large = pc.greater_equal(
-            pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"[")), SHORT
-        )
-        has_long = pc.match_substring_regex(values, rb"[0-9.eE+-]{%d}" % SHORT)
-        may_be = pc.and_not(may_be, pc.or_(is_large, has_long))
-    return pc.fill_null(may_be, False)
+        places = np.flatnonzero(may_be.to_numpy(zero_copy_only=False))
+        texts: list[bytes] = values.filter(may_be).to_pylist()
+        is_fine = np.zeros(len(values), np.bool_)
+        if texts:
+            ends = np.cumsum([len(text) for text in texts])
+            each = np.frombuffer(b"".join(texts), np.uint8)
+            is_fine[places] = ~_are_too_much(each, np.append(0, ends[:-1]))
+        may_be = pa.array(is_fine)
+    return may_be
 
 
 def _unlike_decimals(columns: Sequence[PlainColumn]) -> list[bytes]:

@@ -55,7 +55,8 @@ def typed(
 def says_null(lines: pa.BinaryArray, name: str, within: str = "") -> pa.BooleanArray:
     """Where it is beyond doubt that an object has a field of that name, which is null; with `within`,
     that the object of that name in it has. There is no backslash, and no other object before or beside
-    the one, so such a name with its colon stands for the field itself."""
+    the one, so such a name with its colon stands for the field itself; unless it has a colon or a comma,
+    and what stands between two texts could be taken for it."""
     field = rf'"{re.escape(name)}"\s*:\s*null'
     if within:
         opens = rf'"{re.escape(within)}"\s*:'

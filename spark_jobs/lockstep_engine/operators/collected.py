@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lockstep.sql.plans.nodes import Aggregate
 from lockstep_engine.context import Context
-from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted
+from lockstep_engine.deltas import STEP, WEIGHT, columns_of, normalized
 from lockstep_engine.operators.accumulators import collected_name
 from lockstep_engine.operators.partitions import AT, events_of, in_order, rows_at_positions
 
@@ -42,18 +42,7 @@ def collected_per_step(
     rows = rows_at_positions(events, keys, columns, context, stay)
     # An aggregate over sorted rows takes one zero, and one NaN, for another (Spark 4.1.3, where
     # ReplaceHashWithSortAgg makes one aggregate of two, and the second has the keys as they were).
-    for key in keys:
-        if isinstance(types[key], DoubleType | FloatType):
-            rows = rows.withColumn(key, _as_one(key, types[key]))
+    rows = normalized(rows, StructType([StructField(key, types[key]) for key in keys]))
     ordered = in_order(rows, keys, columns_of(columns), context)
     values = [F.expr(call.text).alias(collected_name(call)) for call in node.collected]
     return ordered.groupBy(*columns_of([*keys, AT])).agg(*values).withColumnRenamed(AT, STEP)
-
-
-def _as_one(key: str, kind: DataType) -> Column:
-    """Numbers of floating point that GROUP BY takes for equal as the same bits."""
-    value, name = quoted(key), kind.simpleString()
-    return F.expr(
-        f"CASE WHEN isnan({value}) THEN CAST('NaN' AS {name}) "
-        f"WHEN {value} = CAST(0 AS {name}) THEN CAST(0 AS {name}) ELSE {value} END"
-    )

@@ -71,7 +71,7 @@ def plain_layout(
     # What is bad by what is shown of it is kept whole.
     if layout.format != "json" or metadata_decoding(shown, layout.metadata).is_good != "true":
         return None
-    keys = [one for one in declared if one.name.lower() in layout.keys]
+    keys = [one for one in declared if one.name.lower() in layout.keys and one not in shown]
     others = [one for one in declared if one not in shown and one not in keys]
     if layout.kind == "debezium":
         return _of_events([one for one in declared if one not in shown], keys, absent_is_null)
@@ -141,8 +141,9 @@ def _are_plain(fields: _Columns) -> bool:
 
 def _is_plain(column: DeclaredColumn) -> bool:
     """A field of the object itself; a decimal's name stands in the text as it is."""
-    if len(column.path) != 1 or re.search(r"['?]", column.path[0]):
-        # Spark finds no field of such a name where it looks closer at a text.
+    if len(column.path) != 1 or re.search(r"['?:,]", column.path[0]):
+        # Of the first two Spark finds no field where it looks closer at a text; for the last two see
+        # `says_null`.
         return False
     if isinstance(column.type, DecimalType):
         return column.path[0].isascii() and column.path[0].isidentifier()

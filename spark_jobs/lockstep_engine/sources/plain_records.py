@@ -1,8 +1,7 @@
 """Sources whose JSON records are read by Python, as far as they are plain.
 
-It is a shorter way to the same
-rows, by the law of `kernels.plain_json`, so nothing depends on which interval takes it. What it leaves
-undecided goes the way of all others, with the whole record.
+It is a shorter way to the same rows, by the law of `kernels.plain_json`, so nothing depends on which
+interval takes it. What it leaves undecided goes the way of all others, with the whole record.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class _Room:
             with self._lock:
                 self._left -= batch.nbytes
                 self._undecided -= undecided
-                self._raw -= _bytes_of(batch.column("_value")) if undecided else 0
+                self._raw -= _raw_bytes(batch) if undecided else 0
             if self._left < 0:
                 raise CannotRead("it is more than this process should hold")
             if self._undecided < 0 or self._raw < 0:
@@ -74,6 +74,7 @@ class _Room:
             yield batch
 
 
-def _bytes_of(values: pa.BinaryArray) -> int:
-    found: int | None = pc.sum(pc.binary_length(values)).as_py()
-    return found or 0
+def _raw_bytes(batch: pa.RecordBatch) -> int:
+    """Of those that are undecided: others have neither."""
+    lengths = (pc.binary_length(batch.column(name)) for name in ("_key", "_value"))
+    return sum(pc.sum(one).as_py() or 0 for one in lengths)
