@@ -40,6 +40,10 @@ __all__ = [
     "write_appends",
 ]
 
+_TRACE_FILE_BYTES = 32 << 20
+"""Of what Spark writes to a trace: some million rows of numbers, as many as merged files have. Of larger
+files no copies are made (`lake.sorted_copies`) by which keys are found that are anywhere."""
+
 FEW_RECORDS = 100_000
 FEW_ROWS = 2 * FEW_RECORDS
 """Of an interval with at most FEW_RECORDS up to so many rows of a table are fetched and appended here: a
@@ -197,7 +201,7 @@ def write_appends(
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
             elif rows is None:
                 frame = as_frame(spark, appends.frames[table])
-                append(job.catalog, table, job.branch, frame, summary)
+                append(job.catalog, table, job.branch, frame, summary, _file_bytes(table))
             elif isinstance(rows, pa.Table):
                 state.append_arrow(table, job.branch, rows, summary)
             else:
@@ -219,6 +223,10 @@ def write_appends(
         writes = tuple(in_parallel(written, appends.touched))
     heads.update({write.table: write.snapshot_id for write in writes})
     return Written(heads, writes)
+
+
+def _file_bytes(table: str) -> int | None:
+    return _TRACE_FILE_BYTES if is_trace(table) else None
 
 
 def _open_branches(state: State, job: IntervalJob, new: Sequence[str]) -> dict[str, int]:

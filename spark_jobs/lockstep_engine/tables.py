@@ -189,14 +189,19 @@ def append(
     branch: str,
     frame: DataFrame,
     properties: Mapping[str, str],
+    file_bytes: int | None = None,
 ) -> None:
     """Append the rows of `frame` to a branch, by column name; one snapshot, even for no rows.
 
-    `properties` stand in the snapshot's summary as they are. Appends to several tables may run in
+    `properties` stand in the snapshot's summary as they are. A task goes on to another file after so
+    many `file_bytes`, about; else the table says so. Appends to several tables may run in
     threads of one session. Spark Connect can execute it twice when its server restarts: the caller
     checks the branch by the write id that it put into `properties`.
     """
-    _writer(catalog, table, branch, frame, properties).append()
+    writer = _writer(catalog, table, branch, frame, properties)
+    if file_bytes is not None:
+        writer = writer.option("target-file-size-bytes", str(file_bytes))
+    writer.append()
 
 
 def overwrite(

@@ -105,6 +105,16 @@ def test_an_append_of_no_rows_is_a_snapshot_too(session: Any, lake: Lake) -> Non
     assert lake.state.added_records("t", lake.state.head("t", "attempt_a")) == 0
 
 
+def test_a_task_goes_on_to_another_file(session: Any, lake: Lake) -> None:
+    rows = session.range(0, 5_000, 1, 1)
+    ensure_table(lake.state, "t", rows.schema)
+    root = lake.state.open_branch("t", "attempt_a", None)
+    append(lake.settings, "t", "attempt_a", rows, {"lockstep.write": "a"}, 1)
+    append(lake.settings, "t", "attempt_a", rows, {"lockstep.write": "b"})
+    appended = lake.state.summaries("t", "attempt_a", root)
+    assert [summary["added-data-files"] for _, summary in appended] == ["5", "1"]
+
+
 def test_read_at_gives_the_rows_of_a_snapshot_for_good(session: Any, lake: Lake) -> None:
     ensure_table(lake.state, "t", session.range(1).schema)
     root = lake.state.open_branch("t", "attempt_a", None)
