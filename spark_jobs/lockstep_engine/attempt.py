@@ -48,8 +48,8 @@ __all__ = ["Attempt", "Worked"]
 _LEFT_TO_SPARK: set[tuple[object, ...]] = set()
 """The projects of which this process has seen that it cannot work them out for many rows."""
 
-_TIMES_BEFORE, _MOST_LOOKED_UP = 4, 2_100_000
-"""Of a trace an interval looks up so many times its records, and no more than so many rows."""
+_MOST_LOOKED_UP = 2_100_000
+"""So many rows of a trace are looked up by an interval that is not of few records."""
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,9 @@ class Attempt:
 
     @property
     def _times_looked_up(self) -> int:
-        """So many times as much of a table is looked up as of a small change: what there was before may
-        be some times as much as what comes, and still be less work here than for Spark's stages."""
-        rows = min(_MOST_LOOKED_UP, _TIMES_BEFORE * self.job.interval.records)
-        return max(1, rows // MOST_ROWS)
+        """So many times as much of a table is looked up as of a small change: Spark takes seconds for
+        its stages, and this process one to read some million rows."""
+        return _MOST_LOOKED_UP // MOST_ROWS if self.job.interval.records > FEW_RECORDS else 1
 
     def unguarded(self) -> Attempt:
         """The same, with rows for which an expression fails among all others."""

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
+from lockstep.lake import lookups
 from lockstep_engine import attempt, evaluation
 from lockstep_engine.context import Context
 from lockstep_engine.local import linear
@@ -311,6 +312,28 @@ def test_what_turns_out_to_be_of_another_kind_is_left_to_spark(
         assert {"Filter", "Aggregate"} <= set(by_spark)
     told = [line for line in bids.said if "cannot be worked out here" in line]
     assert len(told) == len(asked) == 1
+
+
+MET = """\
+CREATE MATERIALIZED VIEW met AS SELECT b.item, i.kind FROM bids b JOIN items i ON b.item = i.id;
+"""
+
+
+@pytest.mark.parametrize(("most", "is_here"), [(1_000, True), (300, False)])
+def test_how_much_is_looked_up_does_not_follow_how_much_comes(
+    bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch, most: int, is_here: bool
+) -> None:
+    for module in (attempt, lookups):
+        monkeypatch.setattr(module, "MOST_ROWS", 10)
+    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", most)
+    bids.deploy_sql(SQL.format(name=bids.name) + MET, rows_per_step=150)
+    bids.send(1, 400, range(10))
+    bids.advance()
+    assert not by_spark, "there was nothing before"
+    bids.send(2, 10, range(10, 20))
+    bids.advance()
+    assert bids.is_right()
+    assert bool(by_spark) is not is_here
 
 
 def test_a_group_of_all_rows_is_there_before_any_row(bids: Bids, by_spark: list[str]) -> None:
