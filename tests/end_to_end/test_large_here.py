@@ -134,14 +134,18 @@ def by_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("who", ["here", "here, read by others", "Spark"])
-def test_views_are_right_whoever_works_on_them(
-    bids: Bids, by_spark: list[str], who: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if who == "here, read by others":
+@pytest.fixture(params=["here", "here, read by others", "Spark"])
+def who(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads, and works on it."""
+    found: str = request.param
+    if found == "here, read by others":
         monkeypatch.setattr(reading_here, "MANY_RECORDS", 0)
-    if who == "Spark":
+    if found == "Spark":
         monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    return found
+
+
+def test_views_are_right_whoever_works_on_them(bids: Bids, by_spark: list[str], who: str) -> None:
     bids.deploy_sql(SQL.format(name=bids.name) + VIEWS, rows_per_step=150)
     for seed, items in enumerate((range(12), range(12, 20), range(0))):
         bids.send(seed, 400, items)
@@ -219,14 +223,9 @@ def changes_of_owners(seed: int) -> Iterator[Mapping[str, object]]:
     yield {"op": "c", "before": None, "after": None}
 
 
-@pytest.mark.parametrize("who", ["here", "here, read by others", "Spark"])
 def test_tables_of_keys_are_right_whoever_reads_them(
-    bids: Bids, by_spark: list[str], who: str, monkeypatch: pytest.MonkeyPatch
+    bids: Bids, by_spark: list[str], who: str
 ) -> None:
-    if who == "here, read by others":
-        monkeypatch.setattr(reading_here, "MANY_RECORDS", 0)
-    if who == "Spark":
-        monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
     bids.deploy_sql(KEYED.format(name=bids.name), rows_per_step=70)
     for seed in range(3):
         send_keyed(bids, seed)

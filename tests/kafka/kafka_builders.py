@@ -27,12 +27,13 @@ from lockstep.errors import Position
 from lockstep.sql.circuit import Project, SinkTable, SourceColumn, SourceTable
 from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
+from lockstep_engine.kernels.plain_json import PLAIN
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import readers
 from lockstep_engine.sources.decoded import Decoded
 from lockstep_engine.sources.kafka import _declared, read_kafka
 from lockstep_engine.sources.offsets import StepRange
-from lockstep_engine.sources.plain_records import plain_source
+from lockstep_engine.sources.plain_records import PlainSource, plain_source
 
 T0 = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -208,8 +209,27 @@ def read_every_way(
 
 def is_plain(spark: SparkSession, source: SourceTable) -> bool:
     """Whether it is of those whose records may be plain ones."""
+    return plain_source_of(spark, source, "t", StepRange(0, 0, 9, 0)) is not None
+
+
+def plain_source_of(
+    spark: SparkSession, source: SourceTable, topic: str, *ranges: StepRange
+) -> PlainSource | None:
+    """What reads all of its columns of plain records."""
     declared = _declared(spark, source)
-    return plain_source(source, declared, declared, "t", [StepRange(0, 0, 9, 0)]) is not None
+    return plain_source(source, declared, declared, topic, ranges)
+
+
+def plain_counts(
+    spark: SparkSession, source: SourceTable, topic: str, *ranges: StepRange
+) -> tuple[int, int]:
+    """How many records are plain, as this process reads them, and as Spark's tasks do."""
+    plain = plain_source_of(spark, source, topic, *ranges)
+    assert plain is not None
+    here = plain.here()
+    assert here is not None
+    by_tasks = plain.by_tasks(Context(spark, 1, many_records=0)).where(PLAIN).count()
+    return here.table[PLAIN].combine_chunks().true_count, by_tasks
 
 
 def read_by_itself(

@@ -18,6 +18,7 @@ from kafka_builders import (
     interval,
     is_plain,
     new_topic,
+    plain_counts,
     send,
     send_transaction,
     source,
@@ -28,12 +29,9 @@ from pyspark.sql import DataFrame
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.context import Context
-from lockstep_engine.kernels.plain_json import PLAIN
-from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import plain_reading as reading
-from lockstep_engine.sources.kafka import _declared, read_kafka
+from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.sources.offsets import StepRange, slices_of
-from lockstep_engine.sources.plain_records import plain_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,16 +64,10 @@ def test_many_records_of_several_steps(spark: SparkSession, broker: Any) -> None
         (("n", "BIGINT"), ("t", "STRING"), ("o", "BIGINT"), ("at", "TIMESTAMP"), ("of", "STRING")),
         metadata="offset AS o, timestamp AS at, topic AS of",
     )
-    declared = _declared(spark, table)
     ranges = [StepRange(0, 0, 10_000, 0), StepRange(1, 0, 61, 0)]
-    plain = plain_source(table, declared, declared, topic, ranges)
-    assert plain is not None
-    here = plain.here()
-    assert here is not None
-    by_tasks = plain.by_tasks(large(spark)).where(PLAIN).count()
     # Some are not tried in chunks after those that have few, so the others are 60 and some thousand.
-    assert 4_000 < by_tasks <= 7_000 - 10 + 60
-    assert 4_000 < here.table[PLAIN].combine_chunks().true_count <= 7_000 - 10 + 60
+    for plain in plain_counts(spark, table, topic, *ranges):
+        assert 4_000 < plain <= 7_000 - 10 + 60
     steps = interval(topic, [{0: 3}, {0: 4_321, 1: 7}, {0: 10_000, 1: 61}])
     for wanted in (("n", "o", "at", "of"), ("t",)):
         few = Context(spark, 1000)
@@ -115,12 +107,8 @@ def test_many_records_with_keys(spark: SparkSession, broker: Any, key_format: st
     options = {"format": "upsert", "key": "k", "key.format": key_format, "metadata": "offset AS o"}
     columns = (("k", "STRING"), ("n", "BIGINT"), ("o", "BIGINT"))
     table = source(broker.bootstrap, topic.name, columns, **options)
-    declared = _declared(spark, table)
-    plain = plain_source(table, declared, declared, topic.name, [StepRange(0, 0, 10_000, 0)])
-    assert plain is not None
-    for found in (plain.here(), Rows.of(plain.by_tasks(large(spark)).toArrow())):
-        assert found is not None
-        assert 4_000 < found.table[PLAIN].combine_chunks().true_count < 6_000
+    for plain in plain_counts(spark, table, topic.name, StepRange(0, 0, 10_000, 0)):
+        assert 4_000 < plain < 6_000
     decoded = decode(spark, table, topic, [{0: 4_321}, {0: 10_000}])
     assert isinstance(decoded.delta, DataFrame)
     assert decoded.bad_records() == 12 + 7 + 10 + (500 if key_format == "json" else 0)
@@ -153,12 +141,8 @@ def test_many_change_events(
     columns = (("k", "BIGINT NOT NULL"), ("n", "BIGINT"), ("o", "BIGINT"))
     options = {"format": "debezium", "metadata": "offset AS o", **key}
     table = source(broker.bootstrap, topic.name, columns, **options)
-    declared = _declared(spark, table)
-    plain = plain_source(table, declared, declared, topic.name, [StepRange(0, 0, 5_000, 0)])
-    assert plain is not None
-    for found in (plain.here(), Rows.of(plain.by_tasks(large(spark)).toArrow())):
-        assert found is not None
-        assert found.table[PLAIN].combine_chunks().true_count == 4_990
+    counts = plain_counts(spark, table, topic.name, StepRange(0, 0, 5_000, 0))
+    assert counts == (4_990, 4_990)
     decoded = decode(spark, table, topic, [{0: 1_234}, {0: 5_000}])
     assert isinstance(decoded.delta, DataFrame)
     assert decoded.bad_records() == 10

@@ -4,7 +4,7 @@ many at a time, by `plain_json`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from lockstep_engine.kernels.plain_values import PlainColumn, typed
 
 __all__ = ["PlainEvents", "PlainKey", "PlainKeyed", "PlainRecords", "PlainRows"]
 
+_Keys = Iterable[bytes | None]
+"""Made for who asks for them: most kinds do not."""
 _Values = Sequence[bytes | None]
 
 
@@ -33,7 +35,7 @@ class PlainRecords(Protocol):
     def types(self) -> Sequence[pa.DataType]:
         """Of the columns that are made of them."""
 
-    def read(self, keys: _Values, values: _Values) -> pa.Table:
+    def read(self, keys: _Keys, values: _Values) -> pa.Table:
         """These columns, by their places as names, and PLAIN; a row for each record. Of one that is
         undecided they say nothing."""
 
@@ -48,7 +50,7 @@ class PlainRows:
     def types(self) -> Sequence[pa.DataType]:
         return self.content.types
 
-    def read(self, keys: _Values, values: _Values) -> pa.Table:  # noqa: ARG002 - of the protocol
+    def read(self, keys: _Keys, values: _Values) -> pa.Table:  # noqa: ARG002 - of the protocol
         return read_plain(values, self.content)
 
 
@@ -72,9 +74,13 @@ class PlainKeyed:
     def types(self) -> Sequence[pa.DataType]:
         return [*self.content.types, *self.key.content.types, pa.bool_()]
 
-    def read(self, keys: _Values, values: _Values) -> pa.Table:
+    def read(self, keys: _Keys, values: _Values) -> pa.Table:
         found = read_there(values, self.content)
-        of_keys = _read_texts(keys) if self.key.is_raw else read_plain(keys, self.key.content)
+        found_keys = list(keys)
+        if self.key.is_raw:
+            of_keys = _read_texts(found_keys)
+        else:
+            of_keys = read_plain(found_keys, self.key.content)
         is_plain = pc.and_(plain_of(found), plain_of(of_keys))
         is_end = pa.array([value is None for value in values], pa.bool_())
         arrays = [*found.columns[:-1], *of_keys.columns[:-1], is_end, is_plain]
@@ -130,7 +136,7 @@ class PlainEvents:
     def _columns_before(self) -> tuple[PlainColumn, ...]:
         return tuple(self.columns[place] for place in self.keys) or self.columns
 
-    def read(self, keys: _Values, values: _Values) -> pa.Table:  # noqa: ARG002 - of the protocol
+    def read(self, keys: _Keys, values: _Values) -> pa.Table:  # noqa: ARG002 - of the protocol
         found = read_there(values, self)
         # Of what is not there nothing is known.
         flags = [pc.fill_null(one, False) for one in found.columns[-3:-1]]

@@ -82,7 +82,7 @@ class PlainReading:
                 rest -= 1
                 found = undecided(len(values), self.kind.types)
             else:
-                found = self.kind.read([message.key() for message in messages], values)
+                found = self.kind.read((message.key() for message in messages), values)
                 plain = found[PLAIN].combine_chunks().true_count
                 rest = _REST if plain < len(values) / 2 else 0
             yield self._batch(wanted.partition, messages, values, found, steps)
