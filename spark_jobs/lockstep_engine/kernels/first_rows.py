@@ -1,19 +1,27 @@
-"""The first rows of partitions, from one step to the next: only partitions that change are looked at."""
+"""The first rows of partitions, from one step to the next.
+
+Many steps are looked at together: each partition that changes is laid out as it is after each of its
+steps, and what is first there is compared with what was before. Rows that have as many before them all
+the time as are first are left out; the fewer the steps, the more of them are, so where too much would be
+laid out, half of the steps are looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from lockstep_engine.kernels.groups import Integers, in_order, spread, starts
+from lockstep_engine.kernels.groups import Integers, begins_of, in_order, is_dense, spread, starts
 
 __all__ = ["FirstRows", "Taken", "changes_of_first"]
 
-_ZERO = np.zeros(1, np.int64)
 _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
+
+_ROOM = 1 << 20
+"""So many rows are laid out together; each stands for as many steps as it is there."""
 
 
 class Taken(NamedTuple):
@@ -42,93 +50,195 @@ def changes_of_first(
 
     None where more than `most` rows would be looked at, or there would be less than none of one.
     """
-    if held.min(initial=0) < 0:
+    counts = _counts_of(held, events)
+    if min(held.min(initial=0), counts.count.min(initial=0)) < 0:
         return None
-    there = _There(held, partitions, min(first, _MOST_NUMBERED))
-    found: list[FirstRows] = []
-    for step, rows, weights in _by_step(events):
-        change = there.change(rows, weights, step)
-        if change is None or there.looked_at > most:
-            return None
-        found.append(change)
+    bound = min(first, _MOST_NUMBERED)
+    there = _There(held, counts, partitions, bound)
     none = np.zeros(0, np.int64)
-    columns = zip(FirstRows(none, none, none, none), *found, strict=True)
-    return FirstRows(*map(np.concatenate, columns))
+    found = [FirstRows(none, none, none, none)]
+    begin, end = int(counts.step.min(initial=0)), int(counts.step.max(initial=-1)) + 1
+    many, looked_at = end - begin, 0
+    while begin < end:
+        stretch = there.stretch(begin, begin + many)
+        if stretch.size > _ROOM and many > 1:
+            many = -(-many // 2)
+            continue
+        looked_at += stretch.looked_at + stretch.size
+        if looked_at > most:
+            return None
+        found.append(stretch.changes(bound))
+        there.pass_by(begin, begin + many)
+        begin += many
+        if stretch.size < _ROOM // 4:
+            many *= 2
+    return FirstRows(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _by_step(events: Taken) -> Iterator[tuple[int, Integers, Integers]]:
-    """Each step's rows, sorted, each once, and what is added to how many there are of them."""
-    order = in_order(events.steps, events.rows)
+class _Counts(NamedTuple):
+    """How many there are of a row from a step on, sorted by both."""
+
+    row: Integers
+    step: Integers
+    count: Integers
+
+
+def _counts_of(held: Integers, events: Taken) -> _Counts:
+    """After each step at which something comes or goes."""
+    order = in_order(events.rows, events.steps)
     rows, weights, steps = (one[order] for one in events)
-    begins = np.flatnonzero(starts(steps, rows))
-    if not len(begins):
-        return
-    sums, rows, steps = np.add.reduceat(weights, begins), rows[begins], steps[begins]
-    cuts = np.flatnonzero(starts(steps))[1:]
-    for step, *own in zip(
-        steps[np.append(0, cuts)], np.split(rows, cuts), np.split(sums, cuts), strict=True
-    ):
-        yield int(step), own[0], own[1]
+    lasts = np.flatnonzero(starts(rows[::-1], steps[::-1])[::-1])
+    totals, rows, steps = np.cumsum(weights)[lasts], rows[lasts], steps[lasts]
+    begins = np.flatnonzero(starts(rows))
+    earlier = np.append(0, totals)[begins]
+    own = totals - earlier.repeat(np.diff(np.append(begins, len(rows))))
+    return _Counts(rows, steps, held[rows] + own)
+
+
+class _States(NamedTuple):
+    """Of each partition that changes one before some steps, and one after each step at which it does;
+    numbered partition by partition, in which they are consecutive.
+
+    Each state has its step; `is_before` says which are the former, which are those of `firsts`, and has
+    one more behind the last.
+    """
+
+    steps: Integers
+    is_before: npt.NDArray[np.bool_]
+    firsts: Integers
+
+    @property
+    def ends(self) -> Integers:
+        """Behind the last of each partition."""
+        return np.append(self.firsts[1:], len(self.steps))
+
+
+def _states_of(places: Integers, steps: Integers, begin: int, end: int) -> tuple[Integers, _States]:
+    """The state that each change leads to: of a partition, numbered from 0 on and sorted, at a step."""
+    span = end - begin
+    numbers, known = _ranked(places * span + (steps - begin), (int(places[-1]) + 1) * span)
+    place_of, step_of = np.divmod(known, span)
+    firsts = np.flatnonzero(starts(place_of))
+    firsts += np.arange(len(firsts))
+    size = len(known) + len(firsts)
+    is_before = np.zeros(size + 1, np.bool_)
+    is_before[firsts] = is_before[size] = True
+    steps_of = np.zeros(size, np.int64)
+    steps_of[~is_before[:size]] = step_of + begin
+    return numbers + places + 1, _States(steps_of, is_before, firsts)
+
+
+def _ranked(values: Integers, span: int) -> tuple[Integers, Integers]:
+    """For each value, from 0 to before `span`, how many lesser ones there are, and all of them."""
+    if not is_dense(span, len(values)):
+        known, ranks = np.unique(values, return_inverse=True)
+        return ranks, known
+    is_there = np.zeros(span, np.bool_)
+    is_there[values] = True
+    return (np.cumsum(is_there) - 1)[values], np.flatnonzero(is_there)
+
+
+class _Stretch(NamedTuple):
+    """Steps that are looked at together: so many copies of a row are there in the states from `begins`
+    to before `ends`. So many rows were `looked_at`."""
+
+    rows: Integers
+    counts: Integers
+    begins: Integers
+    ends: Integers
+    states: _States
+    looked_at: int
+
+    @property
+    def size(self) -> int:
+        """How many rows are laid out."""
+        return int((self.ends - self.begins).sum())
+
+    def changes(self, first: int) -> FirstRows:
+        """What is first in one state and not in the one before it, and the other way round."""
+        segments, states = spread(self.begins, self.ends)
+        order = in_order(states, self.rows[segments])
+        segments, states = segments[order], states[order]
+        counts = self.counts[segments]
+        before = np.cumsum(counts) - counts
+        before -= before[begins_of(states)]
+        copies, within = spread(before, np.minimum(before + counts, first))
+        numbers = self.rows[segments[copies]] * (first + 1) + within
+        # Of the same number they are in order of states.
+        order = np.argsort(numbers, kind="stable")
+        numbers, states = numbers[order], states[copies[order]]
+        stays = np.zeros(len(numbers) + 1, np.bool_)
+        stays[1:-1] = (numbers[1:] == numbers[:-1]) & (states[1:] == states[:-1] + 1)
+        is_before = self.states.is_before
+        comes = ~stays[:-1] & ~is_before[states]
+        goes = ~stays[1:] & ~is_before[states + 1]
+        found = np.concatenate([numbers[comes], numbers[goes]])
+        weights = np.repeat([1, -1], [comes.sum(), goes.sum()])
+        steps = self.states.steps[np.concatenate([states[comes], states[goes] + 1])]
+        return FirstRows(found // (first + 1), found % (first + 1), weights, steps)
 
 
 class _There:
-    """The rows that are there after a step."""
+    """The rows that are there before a step."""
 
-    def __init__(self, held: Integers, partitions: Integers, first: int) -> None:
-        self.looked_at = 0
-        self._first = first
-        self._counts = held.copy()
-        self._live = np.flatnonzero(held)
-        is_new = starts(partitions)
-        self._begins = np.flatnonzero(is_new)
-        self._ends = np.append(self._begins[1:], len(partitions))
-        self._partition_of = np.cumsum(is_new) - 1
+    def __init__(self, held: Integers, counts: _Counts, partitions: Integers, first: int) -> None:
+        self._held, self._counts, self._first = held.copy(), counts, first
+        self._partition_of = np.cumsum(starts(partitions)) - 1
 
-    def change(self, rows: Integers, weights: Integers, step: int) -> FirstRows | None:
-        """What the change of some rows makes of what is first."""
-        touched = self._partition_of[rows]
-        touched = touched[starts(touched)]
-        was = self._numbers_of_first(touched)
-        before = self._counts[rows]
-        after = before + weights
-        if after.min() < 0:
-            return None
-        self._counts[rows] = after
-        gone, come = rows[(before > 0) & (after == 0)], rows[(before == 0) & (after > 0)]
-        if len(gone):
-            self._live = np.delete(self._live, self._live.searchsorted(gone))
-        if len(come):
-            self._live = np.insert(self._live, self._live.searchsorted(come), come)
-        now = self._numbers_of_first(touched)
-        self.looked_at += len(self._live) + len(was) + len(now)
-        numbers, signs = _difference(was, now)
-        span = self._first + 1
-        return FirstRows(numbers // span, numbers % span, signs, np.full(len(numbers), step))
+    def stretch(self, begin: int, end: int) -> _Stretch:
+        """What is there after each step, of the rows that may be first."""
+        own = self._of(begin, end)
+        rows, steps, counts = (one[own] for one in self._counts)
+        if not len(rows):
+            none = np.zeros(0, np.int64)
+            return _Stretch(none, none, none, none, _States(none, np.ones(1, np.bool_), none), 0)
+        partitions = self._partition_of[rows]
+        is_first = starts(partitions)
+        places = np.cumsum(is_first) - 1
+        begins, states = _states_of(places, steps, begin, end)
+        ends = np.where(starts(rows[::-1])[::-1], states.ends[places], np.append(begins[1:], 0))
 
-    def _numbers_of_first(self, touched: Integers) -> Integers:
-        """Each copy that is first, sorted: its row times one more than the bound, and how many are
-        before it."""
-        begins = self._live.searchsorted(self._begins[touched])
-        ends = self._live.searchsorted(self._ends[touched])
-        places, at = spread(begins, np.minimum(ends, begins + self._first))
-        rows = self._live[at]
-        counts = self._counts[rows]
-        total = np.concatenate([_ZERO, counts.cumsum()])
-        at_begin = places.searchsorted(np.arange(len(touched)))
-        before = total[:-1] - total[at_begin][places]
-        copies, within = spread(before, np.minimum(before + counts, self._first))
-        numbers: Integers = rows[copies] * (self._first + 1) + within
-        return numbers
+        asked, place_of = self._rows_of(partitions[is_first], rows)
+        held = self._held[asked]
+        held_begins, held_ends, least = states.firsts[place_of], states.ends[place_of], held.copy()
+        changes = np.flatnonzero(starts(rows))
+        changed = np.searchsorted(asked, rows[changes])
+        held_ends[changed] = begins[changes]
+        least[changed] = np.minimum(held[changed], np.minimum.reduceat(counts, changes))
+        # So many are there all the time.
+        before = np.cumsum(least) - least
+        may_be = before - before[begins_of(place_of)] < self._first
+        is_kept = np.zeros(len(self._held), np.bool_)
+        is_kept[asked[may_be]] = True
 
+        may_be &= held > 0
+        ours = is_kept[rows] & (counts > 0)
+        return _Stretch(
+            np.concatenate([asked[may_be], rows[ours]]),
+            np.concatenate([held[may_be], counts[ours]]),
+            np.concatenate([held_begins[may_be], begins[ours]]),
+            np.concatenate([held_ends[may_be], ends[ours]]),
+            states,
+            len(asked),
+        )
 
-def _difference(was: Integers, now: Integers) -> tuple[Integers, Integers]:
-    """The numbers that are in one of two only, each of which has a number once, sorted; and -1 for what
-    was there, 1 for what is. Steps are many, so that what a call costs by itself counts."""
-    both = np.concatenate([was, now])
-    order = both.argsort(kind="stable")
-    numbers = both[order]
-    is_alone = np.ones(len(numbers), np.bool_)
-    is_alone[1:] = numbers[1:] != numbers[:-1]
-    is_alone[:-1] &= is_alone[1:].copy()
-    alone = order[is_alone]
-    return both[alone], np.where(alone < len(was), -1, 1)
+    def _rows_of(self, partitions: Integers, rows: Integers) -> tuple[Integers, Integers]:
+        """Those that are there of some partitions, and `rows` of them; and the places of theirs."""
+        place_of = np.full(self._partition_of[-1] + 1, -1)
+        place_of[partitions] = np.arange(len(partitions))
+        is_asked = self._held > 0
+        is_asked[rows] = True
+        places = place_of[self._partition_of]
+        asked = np.flatnonzero(is_asked & (places >= 0))
+        return asked, places[asked]
+
+    def pass_by(self, begin: int, end: int) -> None:
+        """Go on behind some steps."""
+        own = self._of(begin, end)
+        # Of a row that is written several times the last counts.
+        self._held[self._counts.row[own]] = self._counts.count[own]
+
+    def _of(self, begin: int, end: int) -> Integers:
+        """Places of what is known of some steps."""
+        steps = self._counts.step
+        return np.flatnonzero((begin <= steps) & (steps < end))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Integers",
     "Positions",
+    "begins_of",
     "in_order",
     "is_dense",
     "numbered_by_table",
@@ -84,11 +85,15 @@ def pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Intege
     return places, order[within]
 
 
+def begins_of(groups: Integers) -> Integers:
+    """For each row the place of the first of its group, where they are sorted by group."""
+    begins: Integers = np.maximum.accumulate(np.where(starts(groups), np.arange(len(groups)), 0))
+    return begins
+
+
 def ranks(groups: Integers) -> Integers:
     """How many rows of the same group are before each, where they are sorted by group."""
-    places = np.arange(len(groups))
-    found: Integers = places - np.maximum.accumulate(np.where(starts(groups), places, 0))
-    return found
+    return np.arange(len(groups)) - begins_of(groups)
 
 
 def places_in(known: Integers, wanted: Integers) -> tuple[Integers, NDArray[np.bool_]]:

@@ -47,11 +47,16 @@ def events_of(node: Window, delta: Rows, before: Rows | None) -> Rows:
     return events.where(pa.array(np.isin(numbers, numbers[is_new])))
 
 
-def evaluated(operator: Operator, delta: Rows, made: Rows) -> LocalEvaluation:
-    """The trace of first rows is of what is emitted, any other of what comes in."""
-    first = {t.table: t.row for t in operator.traces if t.kind is TraceKind.FIRST}
+def evaluated(
+    operator: Operator, delta: Rows, made: Rows, stays: Rows | None = None
+) -> LocalEvaluation:
+    """The trace of first rows is of what is emitted, any other of what comes in, of which `delta` has
+    at least what does not cancel by the end; as has `stays` of what is emitted."""
+    emitted = made if stays is None else stays
     appends = {
-        trace.table: netted_if_need_be(made if trace.table in first else delta, trace.row)
+        trace.table: netted_if_need_be(
+            emitted if trace.kind is TraceKind.FIRST else delta, trace.row
+        )
         for trace in operator.traces
     }
     return LocalEvaluation(Sifted(made), appends)

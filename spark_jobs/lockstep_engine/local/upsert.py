@@ -46,6 +46,13 @@ def upserted(operator: Operator, delta: Rows, traces: Mapping[str, Rows]) -> Loc
     schema = StructType([*(delta.schema[name] for name in names), delta.schema[STEP]])
     states = Rows.of(pa.table({**columns, STEP: steps[last]}), schema)
     is_there = ~deleted[last].astype(bool)
-    made = row_changes(states, trace.columns, node.keys, ranks(groups[last]), is_there)
-    made = made.select([*node.columns, WEIGHT, STEP])
-    return LocalEvaluation(Sifted(made), {trace.table: netted(made, trace.row)})
+    keys = groups[last]
+    made = row_changes(states, trace.columns, node.keys, ranks(keys), is_there)
+    # What a key's changes come to is what its last state has in place of the one before.
+    is_end = np.append(starts(keys)[1:], True) | (steps[last] < FIRST)
+    ends = states.where(pa.array(is_end))
+    change = row_changes(ends, trace.columns, node.keys, ranks(keys[is_end]), is_there[is_end])
+    return LocalEvaluation(
+        Sifted(made.select([*node.columns, WEIGHT, STEP])),
+        {trace.table: change.select([*trace.row, WEIGHT]).normalized()},
+    )

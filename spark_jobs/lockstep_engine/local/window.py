@@ -7,14 +7,17 @@ and the first of each.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Window
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
-from lockstep_engine.kernels.first_rows import Taken, changes_of_first
+from lockstep_engine.kernels.first_rows import FirstRows, Taken, changes_of_first
 from lockstep_engine.kernels.groups import in_order, starts
 from lockstep_engine.local.evaluated import LocalEvaluation
 from lockstep_engine.local.ordered import evaluated, events_of, numbers_by, sorted_rows
@@ -46,8 +49,21 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     assert isinstance(node, Window), "asked for before"
     events = events_of(node, delta, before)
     if before is not None and not node.partition:
-        events = _near_the_first(node, events)
-    return evaluated(operator, delta, _changes(node, events))
+        return evaluated(operator, delta, _changes(node, _near_the_first(node, events)).made)
+    found = _changes(node, events)
+    # They come first among the events.
+    is_undone = found.is_undone[: len(delta)]
+    stays = delta.where(pa.array(~is_undone)) if is_undone.any() else delta
+    return evaluated(operator, stays, found.made, found.stays)
+
+
+class _Changes(NamedTuple):
+    """What is first at each of the steps and was not at the one before, and the other way round; what
+    of it `stays` so, and which of the events are undone by the end."""
+
+    made: Rows
+    stays: Rows
+    is_undone: NDArray[np.bool_]
 
 
 def _near_the_first(node: Window, events: Rows) -> Rows:
@@ -68,8 +84,7 @@ def _near_the_first(node: Window, events: Rows) -> Rows:
     return events.where(pa.array(wanted))
 
 
-def _changes(node: Window, events: Rows) -> Rows:
-    """What is first at each of the steps and was not at the one before, and the other way round."""
+def _changes(node: Window, events: Rows) -> _Changes:
     [call] = node.calls
     columns = node.input.columns
     partitions = numbered([events.table[name] for name in node.partition], len(events))
@@ -78,9 +93,10 @@ def _changes(node: Window, events: Rows) -> Rows:
     # In this order they are sorted again in no time.
     weights, at = (events.table[name].to_numpy()[order] for name in (WEIGHT, STEP))
     is_held = at < FIRST
-    held = np.zeros(len(row_of), np.int64)
+    held, added = np.zeros((2, len(row_of)), np.int64)
     np.add.at(held, numbers[is_held], weights[is_held])
     later = Taken(*(one[~is_held] for one in (numbers, weights, at)))
+    np.add.at(added, later.rows, later.weights)
     found = changes_of_first(held, later, partitions[row_of], node.first or 0, _MOST_LOOKED_AT)
     if found is None:
         raise Unlike
@@ -90,4 +106,18 @@ def _changes(node: Window, events: Rows) -> Rows:
     made = made.append_column(WEIGHT, pa.array(found.weights, pa.int64()))
     made = made.append_column(STEP, pa.array(found.steps, pa.int64()))
     fields += [events.schema[WEIGHT], events.schema[STEP]]
-    return Rows.of(made, StructType(fields))
+    changes = Rows.of(made, StructType(fields))
+    is_undone = np.empty(len(events), np.bool_)
+    is_undone[order] = added[numbers] == 0
+    return _Changes(changes, changes.where(pa.array(~_are_undone(found))), is_undone)
+
+
+def _are_undone(found: FirstRows) -> NDArray[np.bool_]:
+    """Changes of what is first in the end if and only if it was before."""
+    order = in_order(found.rows, found.before)
+    begins = np.flatnonzero(starts(found.rows[order], found.before[order]))
+    undone = np.zeros(len(order), np.bool_)
+    if len(begins):
+        sums = np.add.reduceat(found.weights[order], begins)
+        undone[order] = np.repeat(sums == 0, np.diff(np.append(begins, len(order))))
+    return undone
