@@ -16,9 +16,9 @@ __all__ = ["there_at", "window_of"]
 _Row = TypeVar("_Row")
 
 
-def window_of(plan: Window) -> Operator:
+def window_of(plan: Window, append_only: frozenset[str] = frozenset()) -> Operator:
     """The operator that evaluates the plan."""
-    operators = circuit_of(plan, frozenset()).operators
+    operators = circuit_of(plan, append_only).operators
     return next(one for one in operators if isinstance(one.node, Window))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 from partitions import there_at, window_of
 
-from lockstep.sql.circuit import Operator
+from lockstep.sql.circuit import Operator, TraceKind
 from lockstep.sql.plans.nodes import Expression, Scan, SortKey, Window, WindowCall
+from lockstep_engine.kernels import first_rows as kernel
 from lockstep_engine.kernels.first_rows import Taken, changes_of_first
 from lockstep_engine.local import window
 from lockstep_engine.local.rows import Rows
@@ -23,10 +25,10 @@ STEPS = 30
 BY_V = SortKey(Expression.column("v"), descending=True, nulls_first=False)
 
 
-def operator_of(bound: int, by_key: bool = True) -> Operator:
+def operator_of(bound: int, by_key: bool = True, append_only: bool = False) -> Operator:
     call = WindowCall("r", Expression("row_number()"), (BY_V,))
     plan = Window(Scan("t", ("k", "v", "n")), ("k",) if by_key else (), (call,), bound)
-    return window_of(plan)
+    return window_of(plan, frozenset({"t"} if append_only else ()))
 
 
 def some_changes(seed: int) -> list[tuple[Row, int, int]]:
@@ -69,7 +71,11 @@ def first_at(
 @pytest.mark.parametrize("by_key", [True, False])
 @pytest.mark.parametrize("bound", [0, 1, 3, 50, 1 << 61])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_first_after_each_step(seed: int, bound: int, by_key: bool) -> None:
+def test_what_is_first_after_each_step(
+    seed: int, bound: int, by_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Step by step, a few steps at a time, all of them.
+    monkeypatch.setattr(kernel, "_ROOM", [1, 100, 1 << 20][seed % 3])
     changes = some_changes(seed)
     events = [one for one in changes if one[2] >= 0]
     before = rows_of([one for one in changes if one[2] < 0]).select(["k", "v", "n", "_weight"])
@@ -84,6 +90,33 @@ def test_what_is_first_after_each_step(seed: int, bound: int, by_key: bool) -> N
         assert {row: n for row, n in found.items() if n} == expected, f"after step {step}"
     identities = Counter((r["k"], r["v"], r["n"], r["r"], r["_step"]) for r in rows)
     assert set(identities.values()) <= {1}, "consolidated"
+
+
+def sums(rows: Rows, names: Sequence[str]) -> Counter[Any]:
+    """How many come of each, less those that go; of some there may be nothing."""
+    found = Counter[Any]()
+    for row in rows.table.to_pylist():
+        found[tuple(row[name] for name in names)] += row["_weight"]
+    return Counter({row: weight for row, weight in found.items() if weight})
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["rows go", "rows stay"])
+@pytest.mark.parametrize("bound", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_trace_gets_what_is_not_undone(seed: int, bound: int, stays: bool) -> None:
+    """Of what comes in where rows go, else of what is first; each row at most once."""
+    changes = [
+        (row, abs(weight) if stays else weight, step) for row, weight, step in some_changes(seed)
+    ]
+    operator = operator_of(bound, append_only=stays)
+    [trace] = operator.traces
+    delta = rows_of([one for one in changes if one[2] >= 0])
+    before = rows_of([one for one in changes if one[2] < 0]).select(["k", "v", "n", "_weight"])
+    made = first_rows(operator, delta, before)
+    expected = sums(made.delta.rows if trace.kind is TraceKind.FIRST else delta, trace.row)
+    appended = made.appends[trace.table]
+    assert sums(appended, trace.row) == expected
+    assert stays or len(appended) == len(expected) < len(delta), "netted"
 
 
 def test_more_than_a_second_s_work_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,13 +51,13 @@ def changes_of_first(
     None where more than `most` rows would be looked at, or there would be less than none of one.
     """
     counts = _counts_of(held, events)
-    if min(held.min(initial=0), counts.count.min(initial=0)) < 0:
+    if min(held.min(initial=0), counts.counts.min(initial=0)) < 0:
         return None
     bound = min(first, _MOST_NUMBERED)
     there = _There(held, counts, partitions, bound)
     none = np.zeros(0, np.int64)
     found = [FirstRows(none, none, none, none)]
-    begin, end = int(counts.step.min(initial=0)), int(counts.step.max(initial=-1)) + 1
+    begin, end = int(counts.steps.min(initial=0)), int(counts.steps.max(initial=-1)) + 1
     many, looked_at = end - begin, 0
     while begin < end:
         stretch = there.stretch(begin, begin + many)
@@ -78,9 +78,9 @@ def changes_of_first(
 class _Counts(NamedTuple):
     """How many there are of a row from a step on, sorted by both."""
 
-    row: Integers
-    step: Integers
-    count: Integers
+    rows: Integers
+    steps: Integers
+    counts: Integers
 
 
 def _counts_of(held: Integers, events: Taken) -> _Counts:
@@ -236,9 +236,9 @@ class _There:
         """Go on behind some steps."""
         own = self._of(begin, end)
         # Of a row that is written several times the last counts.
-        self._held[self._counts.row[own]] = self._counts.count[own]
+        self._held[self._counts.rows[own]] = self._counts.counts[own]
 
     def _of(self, begin: int, end: int) -> Integers:
         """Places of what is known of some steps."""
-        steps = self._counts.step
+        steps = self._counts.steps
         return np.flatnonzero((begin <= steps) & (steps < end))
