@@ -1,13 +1,15 @@
-"""How much memory a process may use."""
+"""How much memory a process may use, and what of it is looked through for garbage."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import psutil
 import pytest
 
-from lockstep.memory import memory_bytes
+from lockstep.memory import keep_loaded, memory_bytes
 
 MACHINE = psutil.virtual_memory().total
 
@@ -21,3 +23,23 @@ def test_it_is_the_machines_or_less(tmp_path: Path, said: str | None, expected: 
     if said is not None:
         limit.write_text(said)
     assert memory_bytes(limit) == expected
+
+
+class Ring:
+    """Refers to itself, so that only a collection can find that nothing else does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_is_loaded_is_kept_once() -> None:
+    gc.unfreeze()
+    keep_loaded.cache_clear()
+    keep_loaded()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    later = weakref.ref(Ring())
+    keep_loaded()
+    assert gc.get_freeze_count() <= frozen
+    gc.collect()
+    assert later() is None, "what came later can be garbage"

@@ -44,6 +44,7 @@ from lockstep.control.reports import Backfilled, Committed, Maintained, Planned,
 from lockstep.control.steps import StepLimits
 from lockstep.control.stepwise import run_by_steps
 from lockstep.errors import Retry, WrongUse
+from lockstep.memory import keep_loaded
 from lockstep.sql.circuit import (
     PARTITION_GROUPING,
     PARTITION_MAPPER,
@@ -199,6 +200,7 @@ class Pipeline:
     def _opened(self) -> stages.Parts:
         if self._parts is None:
             self._parts = self._open()
+            keep_loaded()
         return self._parts
 
     def _open(self) -> stages.Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ CREATE TABLE sales (item STRING, pieces INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = '${{lockstep.kafka}}', subscribe = '{topic}');
 """
 TASK = """\
+import gc
 import sys
 from importlib import import_module
 from lockstep.airflow.executor import OF_TASKS
@@ -38,6 +40,7 @@ with open_pipeline(sys.argv[1], Settings.load()) as pipeline:
     pipeline.plan(None, print)
     assert pipeline.run(print) is not None
     pipeline.publish(print)
+assert gc.get_freeze_count() > 100_000
 print(*sorted(set(sys.modules) - before))
 """
 """What three tasks do, and last the modules that they imported."""
@@ -60,9 +63,12 @@ def test_workers_are_forked_after_the_imports(monkeypatch: pytest.MonkeyPatch) -
     def forked(self: LocalExecutor) -> None:
         found.extend(set(OF_TASKS) - sys.modules.keys())
         found.append(self)
+        # Objects, not modules: an import makes thousands.
+        assert gc.get_freeze_count() > 100_000, "no collection looks through what was imported"
 
     monkeypatch.setattr(LocalExecutor, "start", forked)
     executor = WarmLocalExecutor(parallelism=1)
+    gc.unfreeze()
     executor.start()
     assert found == [executor]
 

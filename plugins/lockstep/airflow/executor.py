@@ -13,6 +13,7 @@ start method of multiprocessing is set) tasks import for themselves, as under an
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
@@ -42,4 +43,7 @@ class WarmLocalExecutor(LocalExecutor):
     def start(self) -> None:
         for module in OF_TASKS:
             import_module(module)
+        # A collection that looks through what is shared would write to it, and so copy it.
+        gc.collect()
+        gc.freeze()
         super().start()

@@ -27,8 +27,8 @@ from lockstep_engine.operators.window import numbers_rows
 
 __all__ = ["first_rows", "is_bounded"]
 
-_MOST_LOOKED_AT = 100_000_000
-"""Rows, at all steps together: a second's work, beyond which Spark lays all of it out at once."""
+_MOST_LOOKED_AT = 20_000_000
+"""Rows, each as often as it is laid out: some seconds' work, beyond which it is Spark's."""
 
 
 def is_bounded(operator: Operator) -> bool:
