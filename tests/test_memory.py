@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -43,3 +45,13 @@ def test_what_is_loaded_is_kept_once() -> None:
     assert gc.get_freeze_count() <= frozen
     gc.collect()
     assert later() is None, "what came later can be garbage"
+
+
+def test_a_process_that_has_kept_what_is_loaded_ends_in_silence() -> None:
+    """The extension of DuckDB counts its objects when Python has ended."""
+    code = (
+        "import duckdb; from lockstep.memory import keep_loaded; "
+        "found = duckdb.connect().sql('SELECT 1'); keep_loaded(); print(found.fetchall())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("[(1,)]\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from contextlib import suppress
@@ -29,3 +30,5 @@ def keep_loaded() -> None:
     through it again, which takes a quarter of a second each time with the clients of Spark, Kafka and
     Iceberg. Once a process, as what is garbage by then is kept, too."""
     gc.freeze()
+    # Python looks through all of it when it ends, without which some libraries say that it leaks.
+    atexit.register(gc.unfreeze)

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from lockstep.adapters.kafka import create_topics
 from lockstep.airflow.executor import OF_TASKS, WarmLocalExecutor
 from lockstep.control.kafka_options import KafkaConnection
+from lockstep.memory import keep_loaded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
 from followed_shop import Shop, rows, settings_of
@@ -69,6 +70,7 @@ def test_workers_are_forked_after_the_imports(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(LocalExecutor, "start", forked)
     executor = WarmLocalExecutor(parallelism=1)
     gc.unfreeze()
+    keep_loaded.cache_clear()
     executor.start()
     assert found == [executor]
 

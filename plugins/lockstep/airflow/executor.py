@@ -18,6 +18,8 @@ from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
 
+from lockstep.memory import keep_loaded
+
 __all__ = ["OF_TASKS", "WarmLocalExecutor"]
 
 OF_TASKS = (
@@ -45,5 +47,5 @@ class WarmLocalExecutor(LocalExecutor):
             import_module(module)
         # A collection that looks through what is shared would write to it, and so copy it.
         gc.collect()
-        gc.freeze()
+        keep_loaded()
         super().start()
