@@ -119,12 +119,37 @@ def test_a_trace_gets_what_is_not_undone(seed: int, bound: int, stays: bool) -> 
     assert stays or len(appended) == len(expected) < len(delta), "netted"
 
 
-def test_more_than_a_second_s_work_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_some_seconds_work_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = [((0, 1, str(n)), 1, n) for n in range(20)]
     first_rows(operator_of(2), rows_of(changes))
     monkeypatch.setattr(window, "_MOST_LOOKED_AT", 100)
     with pytest.raises(Unlike):
         first_rows(operator_of(2), rows_of(changes))
+
+
+@pytest.mark.parametrize("copies", [1_000, 1 << 60])
+def test_copies_are_laid_out_too(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row that is there many times, and one before it that comes and goes: what is laid out is
+    bounded, and beyond that it is left to Spark before anything is."""
+    laid_out = list[int]()
+    changes = kernel._Stretch.changes
+
+    def noted(self: kernel._Stretch) -> kernel.FirstRows:
+        laid_out.append(self.size)
+        return changes(self)
+
+    monkeypatch.setattr(kernel._Stretch, "changes", noted)
+    monkeypatch.setattr(kernel, "_ROOM", 10_000)
+    steps = np.arange(100)
+    events = Taken(np.zeros(100, np.int64), np.where(steps % 2 == 0, 1, -1), steps)
+    held, partitions = np.array([0, copies]), np.array([0, 0])
+    assert changes_of_first(held, events, partitions, copies, 10_000) is None
+    found = changes_of_first(held, events, partitions, 500, 1_000_000)
+    assert found is not None
+    assert len(laid_out) > 5
+    assert max(laid_out) <= 10_000
+    # Copies are told apart by how many are before them.
+    assert len(found.rows) == 200, "who is the very first"
 
 
 def test_rows_that_are_there_less_than_never_are_left_to_spark() -> None:

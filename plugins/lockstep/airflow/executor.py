@@ -13,12 +13,9 @@ start method of multiprocessing is set) tasks import for themselves, as under an
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
-
-from lockstep.memory import keep_loaded
 
 __all__ = ["OF_TASKS", "WarmLocalExecutor"]
 
@@ -45,7 +42,4 @@ class WarmLocalExecutor(LocalExecutor):
     def start(self) -> None:
         for module in OF_TASKS:
             import_module(module)
-        # A collection that looks through what is shared would write to it, and so copy it.
-        gc.collect()
-        keep_loaded()
         super().start()

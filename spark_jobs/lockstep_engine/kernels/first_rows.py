@@ -21,7 +21,7 @@ _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
 
 _ROOM = 1 << 20
-"""So many rows are laid out together; each stands for as many steps as it is there."""
+"""Rows and copies that are laid out together, each as often as there is a state that has it."""
 
 
 class Taken(NamedTuple):
@@ -53,8 +53,7 @@ def changes_of_first(
     counts = _counts_of(held, events)
     if min(held.min(initial=0), counts.counts.min(initial=0)) < 0:
         return None
-    bound = min(first, _MOST_NUMBERED)
-    there = _There(held, counts, partitions, bound)
+    there = _There(held, counts, partitions, min(first, _MOST_NUMBERED))
     none = np.zeros(0, np.int64)
     found = [FirstRows(none, none, none, none)]
     begin, end = int(counts.steps.min(initial=0)), int(counts.steps.max(initial=-1)) + 1
@@ -67,7 +66,7 @@ def changes_of_first(
         looked_at += stretch.looked_at + stretch.size
         if looked_at > most:
             return None
-        found.append(stretch.changes(bound))
+        found.append(stretch.changes())
         there.pass_by(begin, begin + many)
         begin += many
         if stretch.size < _ROOM // 4:
@@ -140,7 +139,7 @@ def _ranked(values: Integers, span: int) -> tuple[Integers, Integers]:
 
 class _Stretch(NamedTuple):
     """Steps that are looked at together: so many copies of a row are there in the states from `begins`
-    to before `ends`. So many rows were `looked_at`."""
+    to before `ends`, of which up to `first` are asked for. So many rows were `looked_at`."""
 
     rows: Integers
     counts: Integers
@@ -148,14 +147,18 @@ class _Stretch(NamedTuple):
     ends: Integers
     states: _States
     looked_at: int
+    first: int
 
     @property
     def size(self) -> int:
-        """How many rows are laid out."""
-        return int((self.ends - self.begins).sum())
+        """How many rows are laid out, and copies of them at most, of which there may be any number."""
+        laid_out, first = self.ends - self.begins, self.first
+        copies = float((np.minimum(self.counts, first) * laid_out.astype(np.float64)).sum())
+        return int(laid_out.sum()) + int(min(copies, first * len(self.states.steps)))
 
-    def changes(self, first: int) -> FirstRows:
+    def changes(self) -> FirstRows:
         """What is first in one state and not in the one before it, and the other way round."""
+        first = self.first
         segments, states = spread(self.begins, self.ends)
         order = in_order(states, self.rows[segments])
         segments, states = segments[order], states[order]
@@ -191,7 +194,8 @@ class _There:
         rows, steps, counts = (one[own] for one in self._counts)
         if not len(rows):
             none = np.zeros(0, np.int64)
-            return _Stretch(none, none, none, none, _States(none, np.ones(1, np.bool_), none), 0)
+            states = _States(none, np.ones(1, np.bool_), none)
+            return _Stretch(none, none, none, none, states, 0, self._first)
         partitions = self._partition_of[rows]
         is_first = starts(partitions)
         places = np.cumsum(is_first) - 1
@@ -220,6 +224,7 @@ class _There:
             np.concatenate([held_ends[may_be], ends[ours]]),
             states,
             len(asked),
+            self._first,
         )
 
     def _rows_of(self, partitions: Integers, rows: Integers) -> tuple[Integers, Integers]:
