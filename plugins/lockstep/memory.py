@@ -28,8 +28,8 @@ def memory_bytes(limit_of_group: Path = _LIMIT_OF_GROUP) -> int:
 def keep_loaded() -> None:
     """Take what is there by now, modules above all, for what stays: no collection of garbage looks
     through it again, which takes a quarter of a second each time with the clients of Spark, Kafka and
-    Iceberg. Once a process, as what is garbage by then, or becomes
-    it later of what is there by then, is kept, too."""
+    Iceberg. Once a process, as what is garbage by then, or becomes it later of what is there by then, is
+    kept, too."""
     gc.freeze()
     # Python looks through all of it when it ends, without which some libraries say that it leaks.
     atexit.register(gc.unfreeze)

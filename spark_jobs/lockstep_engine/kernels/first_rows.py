@@ -88,9 +88,7 @@ def _counts_of(held: Integers, events: Taken) -> _Counts:
     rows, weights, steps = (one[order] for one in events)
     lasts = np.flatnonzero(starts(rows[::-1], steps[::-1])[::-1])
     totals, rows, steps = np.cumsum(weights)[lasts], rows[lasts], steps[lasts]
-    begins = np.flatnonzero(starts(rows))
-    earlier = np.append(0, totals)[begins]
-    own = totals - earlier.repeat(np.diff(np.append(begins, len(rows))))
+    own = totals - np.append(0, totals)[begins_of(rows)]
     return _Counts(rows, steps, held[rows] + own)
 
 
