@@ -48,11 +48,11 @@ def events_of(node: Window, delta: Rows, before: Rows | None) -> Rows:
 
 
 def evaluated(
-    operator: Operator, delta: Rows, made: Rows, stays: Rows | None = None
+    operator: Operator, delta: Rows, made: Rows, emitted: Rows | None = None
 ) -> LocalEvaluation:
     """The trace of first rows is of what is emitted, any other of what comes in, of which `delta` has
-    at least what does not cancel by the end; as has `stays` of what is emitted."""
-    emitted = made if stays is None else stays
+    at least what does not cancel by the end; as has `emitted` of what is made."""
+    emitted = made if emitted is None else emitted
     appends = {
         trace.table: netted_if_need_be(
             emitted if trace.kind is TraceKind.FIRST else delta, trace.row

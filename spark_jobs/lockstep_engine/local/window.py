@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from lockstep.sql.circuit import Operator
+from lockstep.sql.circuit import Operator, TraceKind
 from lockstep.sql.plans.nodes import Window
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.first_rows import FirstRows, Taken, changes_of_first
@@ -51,19 +51,29 @@ def first_rows(operator: Operator, delta: Rows, before: Rows | None = None) -> L
     if before is not None and not node.partition:
         return evaluated(operator, delta, _changes(node, _near_the_first(node, events)).made)
     found = _changes(node, events)
+    kinds = {trace.kind for trace in operator.traces}
+    emitted = found.emitted() if TraceKind.FIRST in kinds else found.made
     # They come first among the events.
-    is_undone = found.is_undone[: len(delta)]
-    stays = delta.where(pa.array(~is_undone)) if is_undone.any() else delta
-    return evaluated(operator, stays, found.made, found.stays)
+    undone = found.is_undone[: len(delta)]
+    came = _without(delta, undone) if kinds - {TraceKind.FIRST} else delta
+    return evaluated(operator, came, found.made, emitted)
 
 
 class _Changes(NamedTuple):
-    """What is first at each of the steps and was not at the one before, and the other way round; what
-    of it `stays` so, and which of the events are undone by the end."""
+    """What is first at each of the steps and was not at the one before, and the other way round, with
+    the rows and places it is of; and which of the events are undone by the end."""
 
     made: Rows
-    stays: Rows
+    first: FirstRows
     is_undone: NDArray[np.bool_]
+
+    def emitted(self) -> Rows:
+        """What is made, without what is first in the end if and only if it was before."""
+        return _without(self.made, _are_undone(self.first))
+
+
+def _without(rows: Rows, undone: NDArray[np.bool_]) -> Rows:
+    return rows.where(pa.array(~undone)) if undone.any() else rows
 
 
 def _near_the_first(node: Window, events: Rows) -> Rows:
@@ -106,10 +116,9 @@ def _changes(node: Window, events: Rows) -> _Changes:
     made = made.append_column(WEIGHT, pa.array(found.weights, pa.int64()))
     made = made.append_column(STEP, pa.array(found.steps, pa.int64()))
     fields += [events.schema[WEIGHT], events.schema[STEP]]
-    changes = Rows.of(made, StructType(fields))
     is_undone = np.empty(len(events), np.bool_)
     is_undone[order] = added[numbers] == 0
-    return _Changes(changes, changes.where(pa.array(~_are_undone(found))), is_undone)
+    return _Changes(Rows.of(made, StructType(fields)), found, is_undone)
 
 
 def _are_undone(found: FirstRows) -> NDArray[np.bool_]:
