@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_engine.kernels.groups import Integers, Positions, positions_of, starts
+from lockstep_engine.kernels.groups import Integers, Positions, in_order, positions_of, starts
 
 __all__ = [
     "DIGIT_BITS",
@@ -120,7 +120,7 @@ def running_digits(
     where there are no rows."""
     if not len(rows):
         return
-    rows = rows[np.argsort(of_row[rows], kind="stable")]
+    rows = rows[in_order(of_row[rows])]
     low = int(bins[rows].min())
     width = int(bins[rows].max()) - low + PARTS + _CARRY_DIGITS
     for start, stop in _pieces(first, max(1, CELLS_AT_ONCE // width)):

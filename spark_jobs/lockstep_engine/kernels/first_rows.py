@@ -166,7 +166,7 @@ class _Stretch(NamedTuple):
         copies, within = spread(before, np.minimum(before + counts, first))
         numbers = self.rows[segments[copies]] * (first + 1) + within
         # Of the same number they are in order of states.
-        order = np.argsort(numbers, kind="stable")
+        order = in_order(numbers)
         numbers, states = numbers[order], states[copies[order]]
         stays = np.zeros(len(numbers) + 1, np.bool_)
         stays[1:-1] = (numbers[1:] == numbers[:-1]) & (states[1:] == states[:-1] + 1)

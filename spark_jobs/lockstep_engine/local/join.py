@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegralType, StructField, StructType
 from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
-from lockstep_engine.kernels.groups import Integers, pairs, spread
+from lockstep_engine.kernels.groups import Integers, in_order, pairs, spread
 from lockstep_engine.local.changes import periods
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
@@ -151,7 +151,7 @@ def _pairs_then(
     `there`, are there `at` ours; None where they are too many."""
     span = int(at.max(initial=FIRST)) + 3
     moments = ours * span + at + 1
-    order = np.argsort(moments, kind="stable")
+    order = in_order(moments)
     side: Literal["left", "right"] = "left" if with_own_step else "right"
     first, last = (
         np.searchsorted(moments[order], theirs * span + np.minimum(step + 1, span - 1), side)
