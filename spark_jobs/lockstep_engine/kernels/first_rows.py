@@ -3,7 +3,8 @@
 Many steps are looked at together: each partition that changes is laid out as it is after each of its
 steps, and what is first there is compared with what was before. Rows that have as many before them all
 the time as are first are left out; the fewer the steps, the more of them are, so where too much would be
-laid out, half of the steps are looked at.
+laid out, half of the steps are looked at. Where nothing is taken back and few are first, there is a
+shorter way (`arrivals`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lockstep_engine.kernels.arrivals import FirstRows, Taken, first_of_arrivals
 from lockstep_engine.kernels.groups import Integers, begins_of, in_order, is_dense, spread, starts
 
 __all__ = ["FirstRows", "Taken", "changes_of_first"]
@@ -20,26 +22,11 @@ __all__ = ["FirstRows", "Taken", "changes_of_first"]
 _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
 
+_FEW_PLACES = 32
+"""Each is looked at by itself where nothing is taken back."""
+
 _ROOM = 1 << 20
 """Rows and copies that are laid out together, each as often as there is a state that has it."""
-
-
-class Taken(NamedTuple):
-    """Changes of rows, by number: how many come at a step, or go."""
-
-    rows: Integers
-    weights: Integers
-    steps: Integers
-
-
-class FirstRows(NamedTuple):
-    """What comes first (1) and is first no longer (-1) at a step: rows by number, each copy by itself,
-    with how many are before it in its partition."""
-
-    rows: Integers
-    before: Integers
-    weights: Integers
-    steps: Integers
 
 
 def changes_of_first(
@@ -50,12 +37,15 @@ def changes_of_first(
 
     None where more than `most` rows would be looked at, or there would be less than none of one.
     """
+    if held.min(initial=0) < 0:
+        return None
+    if first <= _FEW_PLACES and events.weights.min(initial=1) > 0:
+        return first_of_arrivals(held, events, partitions, first, most)
     counts = _counts_of(held, events)
-    if min(held.min(initial=0), counts.counts.min(initial=0)) < 0:
+    if counts.counts.min(initial=0) < 0:
         return None
     there = _There(held, counts, partitions, min(first, _MOST_NUMBERED))
-    none = np.zeros(0, np.int64)
-    found = [FirstRows(none, none, none, none)]
+    found = [FirstRows.none()]
     begin, end = int(counts.steps.min(initial=0)), int(counts.steps.max(initial=-1)) + 1
     many, looked_at = end - begin, 0
     while begin < end:
@@ -71,7 +61,7 @@ def changes_of_first(
         begin += many
         if stretch.size < _ROOM // 4:
             many *= 2
-    return FirstRows(*map(np.concatenate, zip(*found, strict=True)))
+    return FirstRows.together(found)
 
 
 class _Counts(NamedTuple):
