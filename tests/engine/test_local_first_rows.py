@@ -125,16 +125,20 @@ def test_a_trace_gets_what_is_not_undone(seed: int, bound: int, stays: bool) -> 
 def test_more_than_some_seconds_work_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = [((0, 1, str(n)), 1, n) for n in range(20)]
     first_rows(operator_of(2), rows_of(changes))
-    gone = [*changes, ((0, 1, "0"), -1, 20)]
-    first_rows(operator_of(2), rows_of(gone))
-    # Of twenty rows nineteen may be second; and of so many copies none is looked at.
-    monkeypatch.setattr(window, "_MOST_LOOKED_AT", 38)
-    copies = [((0, 1, "x"), 1000, n) for n in range(20)]
-    for more in (changes, gone, copies):
+    monkeypatch.setattr(window, "_MOST_LOOKED_AT", 30)
+    for more in (changes, [*changes, ((0, 1, "0"), -1, 20)]):
         with pytest.raises(Unlike):
             first_rows(operator_of(2), rows_of(more))
-    monkeypatch.setattr(window, "_MOST_LOOKED_AT", 39)
-    first_rows(operator_of(2), rows_of(changes))
+
+
+def test_of_a_step_only_so_many_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come, and however many copies of each there are."""
+    # Two copies of those before and of each step; of all but one of them once more.
+    monkeypatch.setattr(window, "_MOST_LOOKED_AT", 6 + 5)
+    changes = [((0, 1, str(n)), 1 << 60, n % 2) for n in range(20)]
+    before = rows_of([((0, 1, "9"), 1 << 60, 0)] * 3).select(["k", "v", "n", "_weight"])
+    assert len(first_rows(operator_of(2), rows_of(changes)).delta.rows) == 2
+    assert len(first_rows(operator_of(2), rows_of(changes), before).delta.rows) == 4
 
 
 @pytest.mark.parametrize("copies", [1_000, 1 << 60])
@@ -162,16 +166,17 @@ def test_copies_are_laid_out_too(copies: int, monkeypatch: pytest.MonkeyPatch) -
     assert len(found.rows) == 200, "who is the very first"
 
 
+@pytest.mark.parametrize("steps", [1, 50])
 @pytest.mark.parametrize("first", [1, 2, 7, 32])
 @pytest.mark.parametrize("seed", range(6))
 def test_where_nothing_is_taken_back_both_ways_find_the_same(
-    seed: int, first: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, first: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random, size = np.random.default_rng(seed), 3000
     partitions = np.sort(random.integers(0, [2, 60, 2000][seed % 3], size))
     held = np.where(random.random(size) < 0.3, random.integers(1, 4, size), 0)
-    rows, steps = random.integers(0, size, 2 * size), random.integers(0, 50, 2 * size)
-    events = Taken(rows, random.choice([1, 1, 1, 2, 40], 2 * size), steps)
+    rows, at = random.integers(0, size, 2 * size), random.integers(0, steps, 2 * size)
+    events = Taken(rows, random.choice([1, 1, 1, 2, 40], 2 * size), at)
 
     def changes() -> Counter[tuple[int, ...]]:
         found = changes_of_first(held, events, partitions, first, 1 << 40)

@@ -41,7 +41,7 @@ class FirstRows(NamedTuple):
 
     @classmethod
     def together(cls, parts: list[FirstRows]) -> FirstRows:
-        """All changes of at least one."""
+        """The changes of all parts, of which there is at least one."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -49,13 +49,13 @@ def first_of_arrivals(
     held: Integers, events: Taken, partitions: Integers, first: int, most: int
 ) -> FirstRows | None:
     """Rows are numbered in the order of `partitions`, and in each as they come one after the other;
-    `held` is how many there are of each before the first step, none less than nothing, and nothing is
-    taken back. Up to `first` of a partition are first. None where more than `most` rows would be looked
-    at."""
+    `held` is how many there are of each before the first step, none less than nothing; steps are from 0
+    on, and nothing is taken back. Up to `first` of a partition are first. None where more than `most`
+    rows would be looked at."""
     found, looked_at = [FirstRows.none()], 0
-    if int(np.minimum(events.weights, first).sum()) > most:
+    arriving = _arriving(held, events, partitions, first, most)
+    if arriving is None:
         return None
-    arriving = _arriving(held, events, partitions, first)
     for place in range(first):
         looked_at += len(arriving.rows)
         if looked_at > most:
@@ -80,7 +80,7 @@ class _Arriving(NamedTuple):
     steps: Integers
 
     def changes(self, least: Integers, place: int) -> FirstRows:
-        """Of the least so far after each step, which have so many rows before them."""
+        """Of the least so far from step to step, which has so many rows before it: its `place`."""
         is_end = np.append(starts(self.partitions, self.steps)[1:], True)
         rows, partitions, steps = least[is_end], self.partitions[is_end], self.steps[is_end]
         is_new = starts(partitions)
@@ -100,15 +100,22 @@ class _Arriving(NamedTuple):
         return _Arriving(rows, self.partitions[later], self.steps[later])
 
 
-def _arriving(held: Integers, events: Taken, partitions: Integers, first: int) -> _Arriving:
-    place_of = np.cumsum(starts(partitions)) - 1
-    there = np.flatnonzero(held)
-    before = np.cumsum(held[there]) - held[there]
-    there = there[before - before[begins_of(place_of[there])] < first]
-    rows = np.concatenate([there, events.rows])
-    steps = np.concatenate([np.full(len(there), -1), events.steps])
-    copies = np.minimum(np.concatenate([held[there], events.weights]), first)
-    if copies.max(initial=1) > 1:
-        rows, steps = rows.repeat(copies), steps.repeat(copies)
-    order = in_order(-place_of[rows], steps)
-    return _Arriving(rows[order], place_of[rows][order], steps[order])
+def _arriving(
+    held: Integers, events: Taken, partitions: Integers, first: int, most: int
+) -> _Arriving | None:
+    """Of each partition the first copies of each step: others that come then are never first. None where
+    they are more than `most`."""
+    there, by_row = np.flatnonzero(held), in_order(events.rows)
+    rows = np.concatenate([there, events.rows[by_row]])
+    steps = np.concatenate([np.full(len(there), -1), events.steps[by_row]])
+    copies = np.minimum(np.concatenate([held[there], events.weights[by_row]]), first)
+    place_of = (np.cumsum(starts(partitions)) - 1)[rows]
+    # Of the same step they stay in the order of rows.
+    order = in_order(-place_of, steps)
+    rows, places, steps, copies = (one[order] for one in (rows, place_of, steps, copies))
+    before = np.cumsum(copies) - copies
+    before -= before[begins_of(np.cumsum(starts(places, steps)))]
+    copies = np.clip(first - before, 0, copies)
+    if int(copies.sum()) > most:
+        return None
+    return _Arriving(*(one.repeat(copies) for one in (rows, places, steps)))

@@ -23,7 +23,7 @@ _MOST_NUMBERED = (1 << 31) - 1
 """No row has a greater number: it is an int in Spark."""
 
 _FEW_PLACES = 32
-"""Each is looked at by itself where nothing is taken back."""
+"""Each is looked at by itself where nothing is taken back, which takes longer with more of them."""
 
 _ROOM = 1 << 20
 """Rows and copies that are laid out together, each as often as there is a state that has it."""
@@ -33,14 +33,17 @@ def changes_of_first(
     held: Integers, events: Taken, partitions: Integers, first: int, most: int
 ) -> FirstRows | None:
     """Rows are numbered in the order of `partitions`, and in each as they come one after the other;
-    `held` is how many there are of each before the first step. Up to `first` of a partition are first.
+    `held` is how many there are of each before the first step, which is 0 or later. Up to `first` of a
+    partition are first.
 
     None where more than `most` rows would be looked at, or there would be less than none of one.
     """
     if held.min(initial=0) < 0:
         return None
     if first <= _FEW_PLACES and events.weights.min(initial=1) > 0:
-        return first_of_arrivals(held, events, partitions, first, most)
+        arrived = first_of_arrivals(held, events, partitions, first, most)
+        if arrived is not None:
+            return arrived
     counts = _counts_of(held, events)
     if counts.counts.min(initial=0) < 0:
         return None

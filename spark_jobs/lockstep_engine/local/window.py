@@ -28,7 +28,7 @@ from lockstep_engine.operators.window import numbers_rows
 __all__ = ["first_rows", "is_bounded"]
 
 _MOST_LOOKED_AT = 20_000_000
-"""Rows and copies, each as often as it is laid out: some seconds' work, beyond which it is Spark's."""
+"""Rows and copies, each as often as it is looked at: some seconds' work, beyond which it is Spark's."""
 
 
 def is_bounded(operator: Operator) -> bool:
