@@ -244,6 +244,26 @@ def test_cuts_are_in_the_order_of_how_far_into_its_partition_a_record_lies(
     assert found == expected
 
 
+@given(
+    spans=st.lists(
+        st.sampled_from([1, 2, 3, 1 << 20]) | st.integers(1, 1 << 45), min_size=2, max_size=6
+    ),
+    steps=st.integers(2, 9),
+)
+def test_large_partitions_are_cut_in_the_same_order(spans: list[int], steps: int) -> None:
+    """Each record before a cut is nearer to the begin of its partition than each after it."""
+    total = sum(spans)
+    limits = StepLimits(rows_per_step=-(-total // steps), rows_per_interval=2 * total)
+    held = {"s": topic("s", *((number, 0, span) for number, span in enumerate(spans)))}
+    looked_up = {"s": (dict.fromkeys(range(len(spans))),)}
+    divided = divide((), held, (at(10),), looked_up, 0, limits)
+    for step in ranges(divided):
+        ends = list(zip(spans, (end for _, end in step), strict=True))
+        before = [(Fraction(2 * end - 1, 2 * n), p) for p, (n, end) in enumerate(ends) if end]
+        after = [(Fraction(2 * end + 1, 2 * n), p) for p, (n, end) in enumerate(ends) if end < n]
+        assert not before or not after or max(before) < min(after)
+
+
 def test_a_partition_that_enters_later_starts_at_its_first_offset() -> None:
     divided = divide(
         (slice_of("s", (0, 0, 5)),),

@@ -17,7 +17,7 @@ from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
 from lockstep_engine.local import linear, values
 from lockstep_engine.local.accumulators import lifted, merged, running
-from lockstep_engine.local.changes import consolidated, netted, periods
+from lockstep_engine.local.changes import consolidated, is_netted, netted, periods
 from lockstep_engine.local.exact_sums import Bins, binned
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, base, rows_through
@@ -248,6 +248,13 @@ def test_netted_rows() -> None:
     assert len(consolidated(both, ["a"])) == 2
     with pytest.raises(Unlike):
         netted(Rows.of(pa.table({"a": [[1]], "_weight": [1]})), ["a"])
+
+
+@pytest.mark.parametrize(("weights", "nothing_cancels"), [([1, 2], True), ([1, 0], False)])
+def test_rows_are_netted_if_all_are_there(weights: list[int], nothing_cancels: bool) -> None:
+    rows = Rows.of(pa.table({"a": [1, 2], "_weight": weights}))
+    assert is_netted(rows) is nothing_cancels
+    assert is_netted(rows.where(pa.array([False, False])))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -12,7 +12,6 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 
 from lockstep.control.limits import StepLimits
 from lockstep.control.model import (
@@ -268,13 +267,19 @@ def _proportion(spans: Mapping[_Partition, int], rows: int) -> dict[_Partition, 
     total = sum(spans.values())
     halves = max(0, 2 * rows - len(spans))
     taken = {p: min(span, (halves * span + total) // (2 * total)) for p, span in spans.items()}
+    missing = rows - sum(taken.values())
+    if not missing:
+        return taken
+    # Places that differ do so by at least one over the product of their spans. So many times as large
+    # they differ by more than one: their whole parts are in the same order.
+    shift = 2 * max(spans.values()).bit_length()
 
-    def next_of(number: int, partition: _Partition) -> tuple[Fraction, int, _Partition]:
-        return Fraction(2 * taken[partition] + 1, 2 * spans[partition]), number, partition
+    def next_of(number: int, partition: _Partition) -> tuple[int, int, _Partition]:
+        return ((2 * taken[partition] + 1) << shift) // spans[partition], number, partition
 
     waiting = [next_of(number, p) for number, p in enumerate(spans) if taken[p] < spans[p]]
     heapq.heapify(waiting)
-    for _ in range(rows - sum(taken.values())):
+    for _ in range(missing):
         _, number, partition = heapq.heappop(waiting)
         taken[partition] += 1
         if taken[partition] < spans[partition]:

@@ -52,7 +52,8 @@ def is_netted(rows: Rows) -> bool:
     """Whether nothing in them can cancel, and netting would change no value: equal ones may as well
     stand apart."""
     kinds = [one.dataType for one in rows.schema]
-    return are_exact(kinds) and (pc.min(rows.table[WEIGHT]).as_py() or 1) > 0
+    least = pc.min(rows.table[WEIGHT]).as_py()
+    return are_exact(kinds) and (least is None or least > 0)
 
 
 def netted_if_need_be(rows: Rows, by: Sequence[str]) -> Rows:
