@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -140,3 +141,18 @@ def test_a_mapper_that_cannot_be_imported_is_not_deployed(
     with pytest.raises(WrongUse, match="names no mapper: nowhere_of_ours:f"):
         deploying.deploy(folder, settings)
     assert runtime.recorded("shop", settings).files == files
+
+
+def test_a_pipeline_that_is_open_goes_on_with_what_is_deployed(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """`run --follow` stays open for days: sources may be elsewhere by then."""
+    with runtime.Pipeline("shop", settings, engine=Mock()) as pipeline, pipeline.held(print):
+        [before] = pipeline.project.sources
+        deploying.deploy(write(tmp_path, ", 'startingOffsets' = 'latest'"), settings)
+        assert pipeline.run(print) is None, "nothing is pending"
+        [after] = pipeline.project.sources
+    assert (before.options.get("startingoffsets"), after.options["startingoffsets"]) == (
+        None,
+        "latest",
+    )

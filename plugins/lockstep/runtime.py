@@ -101,9 +101,7 @@ class Pipeline:
         self._engine = engine
         self._store = SqlStore(settings.store_url)
         self._clock = SystemClock()
-        self._files = self._store.read(name).files
-        self.project = parse_project(self._files, settings.variables())
-        self.circuit = build_circuit(self.project)
+        self._compile(self._store.read(name).files)
         self._parts: stages.Parts | None = None
         self._kept = ExitStack()
         self._is_held = False
@@ -124,8 +122,13 @@ class Pipeline:
     def run(self, progress: Progress) -> Committed | None:
         """Run and commit the pending interval; None where none is pending. With `publish: step` all of
         its steps but the last are published meanwhile."""
-        stage = run_by_steps if self.project.publishes_steps else stages.run
-        return self._leased(lambda parts: stage(parts, progress), progress)
+
+        def stage(parts: stages.Parts) -> Committed | None:
+            # Told only now: opening may have found another project.
+            by_steps = self.project.publishes_steps
+            return run_by_steps(parts, progress) if by_steps else stages.run(parts, progress)
+
+        return self._leased(stage, progress)
 
     def publish(self, progress: Progress) -> Published:
         """Move every sink to the newest version's last step."""
@@ -191,13 +194,22 @@ class Pipeline:
                 self._is_held = False
 
     def _leased(self, stage: Callable[[stages.Parts], _Answer], progress: Progress) -> _Answer:
-        parts = self._opened()
         if self._is_held:
-            return stage(parts)
+            return stage(self._opened())
         with self.held(progress):
-            return stage(parts)
+            return stage(self._opened())
+
+    def _compile(self, files: ProjectFiles) -> None:
+        self._files = files
+        self.project = parse_project(files, self.settings.variables())
+        self.circuit = build_circuit(self.project)
 
     def _opened(self) -> stages.Parts:
+        """With what is deployed now: somebody may have deployed since."""
+        files = self.state().files
+        if files != self._files:
+            self.close()
+            self._compile(files)
         if self._parts is None:
             self._parts = self._open()
             keep_loaded()
@@ -233,6 +245,7 @@ class Pipeline:
             catalog=catalog,
             new_id=lambda: uuid.uuid4().hex[:12],
             reached=self._reached,
+            project_files=self._files,
             reads_time=self.circuit.reads_time,
             needs_divisions=self.circuit.needs_divisions,
             growth=growth_rules(project),

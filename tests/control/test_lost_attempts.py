@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from control_builders import attempt, interval
+from control_builders import FILES, attempt, interval
 from recording import PIPELINE, Recording, opened, silent
 
 from lockstep.control.changes import BeginAttempt, ForgetAttempts, Landed, RecordInterval
 from lockstep.control.interval import run
+from lockstep.control.planning import plan
 from lockstep.errors import AttemptLost, EngineFailed, StateDiverged
 
 
@@ -45,3 +47,15 @@ def test_what_fails_while_it_is_at_work_is_what_it_is(tmp_path: Path) -> None:
     parts = opened(tmp_path, engine, RecordInterval(interval(0, 2, rows=0)))
     with pytest.raises(StateDiverged, match="table has no branch attempt_b0"):
         run(parts, silent)
+
+
+def test_a_run_that_has_opened_another_project_begins_nothing(tmp_path: Path) -> None:
+    """Its sources may be elsewhere, and its views may not need steps one by one."""
+    engine = Recording()
+    parts = opened(tmp_path, engine, RecordInterval(interval(0, 2, rows=0)))
+    stale = replace(parts, project_files=replace(FILES, spec="other"))
+    for stage in (run, lambda parts, progress: plan(parts, None, progress)):
+        with pytest.raises(AttemptLost, match="pipeline p was deployed anew meanwhile"):
+            stage(stale, silent)
+    assert engine.ran == []
+    assert run(replace(parts, project_files=FILES), silent) is not None

@@ -131,6 +131,12 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "the next step is 3, the interval starts at 0",
     ),
     (
+        "divided before a source was forgotten",
+        (*COMMITTED, Deploy(FILES, "i1", SINKS, sources=(), rebuilds=True)),
+        RecordInterval(interval(3, 2), after(*COMMITTED).positions),
+        "a source was forgotten or dropped meanwhile",
+    ),
+    (
         "time back",
         COMMITTED,
         step_three(CONTINUED, time=1),

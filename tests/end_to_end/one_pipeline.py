@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,10 @@ class OnePipeline:
         (self.folder / "sql" / "all.sql").write_text(text, "utf-8")
         deploy(str(self.folder), self.settings)
 
-    def advance(self) -> None:
-        """All that is there now."""
-        with Pipeline(self.name, self.settings) as pipeline:
+    def advance(self, opened: Pipeline | None = None) -> None:
+        """All that is there now, by one that is open or one of its own."""
+        pipeline = Pipeline(self.name, self.settings) if opened is None else opened
+        with nullcontext() if opened else pipeline:
             while pipeline.plan(None, self.said.append).interval is not None:
                 pipeline.run(self.said.append)
                 pipeline.publish(self.said.append)

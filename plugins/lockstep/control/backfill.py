@@ -22,6 +22,7 @@ from lockstep.control.interval import (
     compare,
     interval_job,
     record,
+    require_deployed,
 )
 from lockstep.control.job import CompareResult
 from lockstep.control.model import Attempt, AttemptState, Division, Interval, PipelineState, Version
@@ -153,6 +154,7 @@ def replay(parts: Parts, piece: Piece, progress: Progress) -> CompareResult:
         parts.engine.session(recorded.session),
     )
     began = record(parts, BeginReplay(attempt))
+    require_deployed(parts, began)
     # As long as a version is kept, so are the divisions of the steps after it: they are all here.
     interval = Interval(divisions)
     [base] = [version for version in began.versions if version.attempt == piece.base]

@@ -19,6 +19,7 @@ from lockstep.control.model import (
     PipelineState,
     RunState,
     SinkState,
+    SourceSlice,
     Version,
 )
 from lockstep.sql.circuit import ProjectFiles
@@ -144,9 +145,13 @@ class RecordInterval:
     that starts where the recorded one ends; unless slices are sorted by source, and ranges by
     partition; and unless times are UTC milliseconds, not before the last recorded one. Twice is
     harmless while the interval is pending: equal to the pending one, nothing changes.
+
+    `positions` are those that it was divided from: refused where others are recorded by now, as a source
+    that was forgotten meanwhile would go on where it was. None: whatever is recorded.
     """
 
     interval: Interval
+    positions: tuple[SourceSlice, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ from lockstep.control.rollbacks import AT_WORK
 from lockstep.control.unrecorded import require_recorded
 from lockstep.errors import AttemptLost, LockstepError, StateDiverged, Unreachable
 from lockstep.ids import attempt_branch, errors_table, version_tag
+from lockstep.sql.circuit import ProjectFiles
 from lockstep.threads import in_parallel
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "compare",
     "interval_job",
     "record",
+    "require_deployed",
     "run",
     "settle",
 ]
@@ -99,7 +101,8 @@ class Parts:
     `reached` is told each point that a stage gets to, `growth` says what topics may grow to,
     `autoscaling` when there should be more workers, or fewer, and `retain_changes` for how long others
     can follow a table of changes, `retain_views` for how long views have a past, None where that is
-    left to their users.
+    left to their users. All this is of `project_files`, which have to be those that are deployed; None
+    where nothing is made of them.
     """
 
     pipeline: str
@@ -117,6 +120,7 @@ class Parts:
     catalog: CatalogSettings
     new_id: Callable[[], str]
     reached: Callable[[Point], None] = lambda _: None
+    project_files: ProjectFiles | None = None
     reads_time: bool = False
     needs_divisions: bool = False
     autoscaling: Autoscaling = Autoscaling()  # noqa: RUF009 - frozen
@@ -156,6 +160,7 @@ def run(parts: Parts, progress: Progress, most_steps: int | None = None) -> Comm
         session=parts.engine.session(recorded.session),
     )
     began = record(parts, BeginAttempt(attempt))
+    require_deployed(parts, began)
     # Maintenance may have swapped files of this version since it was read; from here on it cannot.
     base = began.version
     parts.reached(Point.RUN_BEGUN)
@@ -434,6 +439,18 @@ def _committed(
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def require_deployed(parts: Parts, recorded: PipelineState) -> None:
+    """Raise AttemptLost where other files have been deployed than those that the parts are of: sources
+    may be elsewhere, and views may need steps one by one."""
+    if parts.project_files not in (None, recorded.files):
+        raise AttemptLost(
+            f"pipeline {parts.pipeline} was deployed anew meanwhile",
+            expected="the project that this run has opened",
+            found="other files",
+            next_step="run again: it opens what is deployed",
+        )
 
 
 def record(parts: Parts, change: Change) -> PipelineState:

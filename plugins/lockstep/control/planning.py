@@ -8,7 +8,7 @@ from lockstep.control import steps
 from lockstep.control.changes import RecordInterval
 from lockstep.control.growth import Growing
 from lockstep.control.history import standing_interval
-from lockstep.control.interval import Parts, Point, record
+from lockstep.control.interval import Parts, Point, record, require_deployed
 from lockstep.control.model import PipelineState, RunStatus
 from lockstep.control.ports import Progress, TopicBounds
 from lockstep.control.reports import Planned
@@ -29,6 +29,7 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     WrongUse, Unreachable.
     """
     recorded = parts.store.read(parts.pipeline)
+    require_deployed(parts, recorded)
     if recorded.pending is not None:
         progress(f"{recorded.pending.text} recorded already and not committed yet")
         return Planned(recorded.pending, behind=True)
@@ -39,7 +40,7 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
         )
         return Planned(None, behind=False)
     if recorded.replaced is not None:
-        landed = record(parts, RecordInterval(standing_interval(recorded)))
+        landed = record(parts, RecordInterval(standing_interval(recorded), recorded.positions))
         parts.reached(Point.PLAN_RECORDED)
         progress(f"step {recorded.next_step} has no input: what other queries need is made in it")
         return Planned(landed.pending, behind=True)
@@ -71,7 +72,7 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
         )
         return Planned(None, behind=False)
     parts.reached(Point.PLAN_LOOKED_UP)
-    landed = record(parts, RecordInterval(interval))
+    landed = record(parts, RecordInterval(interval, recorded.positions))
     parts.reached(Point.PLAN_RECORDED)
     assert landed.pending is not None, "RecordInterval leaves a pending interval"
     for note in growing.notes(interval):

@@ -205,6 +205,13 @@ def _record_interval(state: PipelineState, change: RecordInterval) -> PipelineSt
                 f"cannot be of {interval.divisions[0].time}, which is before it"
             ),
         )
+    require(
+        change.positions in (None, state.positions),
+        lambda: (
+            f"steps {interval.first_step} to {interval.last_step} were divided from other positions "
+            "than are recorded: a source was forgotten or dropped meanwhile"
+        ),
+    )
     positions = state.positions
     for division in interval.divisions:
         positions = positions_after(positions, division)
