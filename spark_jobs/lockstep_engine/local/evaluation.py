@@ -185,8 +185,9 @@ def _ended(work: _Work) -> LocalEvaluation | None:
 def _tried(work: Callable[[], _Answer | None]) -> _Answer | None:
     try:
         return work()
-    except (Unlike, pa.ArrowNotImplementedError):
-        # The second: Arrow has no such function for a type that Spark has one for.
+    except (Unlike, pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowCapacityError):
+        # Arrow has no such function for a type that Spark has one for; or a column would have more than
+        # 2 GB of texts, or a number that does not fit, of which Spark says what it is.
         return None
 
 

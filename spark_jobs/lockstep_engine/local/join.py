@@ -28,6 +28,8 @@ from lockstep_engine.local.values import has_order, is_key, numbered, together
 
 __all__ = ["joined"]
 
+_MOST_BYTES = 1 << 31
+"""Of the rows of a side: a column of texts has no more."""
 _MANY_STEPS = 4
 """With fewer of them the pairs of a key's changes are few."""
 
@@ -120,7 +122,7 @@ def _met(
             more = more.drop_columns([UNTIL])
         else:
             found = pairs(ours + 2, theirs + 2, _most_pairs(ours, theirs))
-        if found is None:
+        if found is None or any(map(_is_too_much, (joined, more), found)):
             return None
         left, right = (
             side.take(pa.array(at)) for side, at in zip((joined, more), found, strict=True)
@@ -133,6 +135,11 @@ def _met(
         }
         joined = pa.table(columns)
     return joined
+
+
+def _is_too_much(rows: pa.Table, places: Integers) -> bool:
+    """Whether so many of them take more than a column can hold, or near it."""
+    return bool(rows.nbytes * len(places) > _MOST_BYTES * max(1, len(rows)))
 
 
 def _most_pairs(ours: Integers, theirs: Integers) -> int:

@@ -1,0 +1,42 @@
+"""What no column of Arrow holds, 2 GB of texts above all, is Spark's to work out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lockstep.sql.plans.nodes import Equality, MultiwayJoin, Scan
+from lockstep_engine.local import evaluation, join
+from lockstep_engine.local.join import joined
+from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.values import Unlike
+
+EVENTS, DOCUMENTS = Scan("events", ("id", "of")), Scan("documents", ("key", "text"))
+
+
+def rows_of(**columns: Any) -> Rows:
+    numbers = {"_weight": [1] * len(columns["_step"])}
+    return Rows.of(pa.table({**columns, **numbers}))
+
+
+def test_pairs_that_take_more_than_a_column_holds_are_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A document that is met by thirty rows is there thirty times."""
+    node = MultiwayJoin((EVENTS, DOCUMENTS), (Equality("of", "key"),))
+    events = rows_of(id=list(range(30)), of=[1] * 30, _step=[0] * 30)
+    documents = rows_of(key=[1], text=["x" * 1000], _step=[-1])
+    monkeypatch.setattr(join, "_MOST_BYTES", 40_000)
+    assert len(joined(node, {0: events}, {1: documents}).rows) == 30  # type: ignore[union-attr]
+    monkeypatch.setattr(join, "_MOST_BYTES", 20_000)
+    assert joined(node, {0: events}, {1: documents}) is None
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid, pa.ArrowCapacityError, Unlike])
+def test_what_arrow_cannot_hold_is_left_to_spark(error: type[Exception]) -> None:
+    def work() -> None:
+        raise error("Take operation overflowed binary array capacity")
+
+    assert evaluation._tried(work) is None
