@@ -14,7 +14,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import BeginAttempt, Change, CommitVersion, Landed, RecordInterval
 from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
-from lockstep.errors import Refused, WrongUse
+from lockstep.errors import Refused, Retry, WrongUse
 
 SPEC = """
 name: shop
@@ -141,6 +141,28 @@ def test_a_mapper_that_cannot_be_imported_is_not_deployed(
     with pytest.raises(WrongUse, match="names no mapper: nowhere_of_ours:f"):
         deploying.deploy(folder, settings)
     assert runtime.recorded("shop", settings).files == files
+
+
+def test_what_was_approved_is_not_recorded_over_another_deploy(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """What it changes was told of what was deployed before."""
+    commit_a_step(settings)
+    mine, other = (tmp_path / name for name in ("mine", "other"))
+    for folder, option in ((mine, ", missing_columns = 'null'"), (other, ", on_error = 'fail'")):
+        folder.mkdir()
+        write(folder, option)
+
+    def somebody_deploys(_: deploying.Proposal) -> bool:
+        deploying.deploy(str(other), settings)
+        return True
+
+    with pytest.raises(Retry, match="another project was deployed since") as caught:
+        deploying.deploy(str(mine), settings, somebody_deploys)
+    assert caught.value.next_step == "run the command again"
+    deployed = dict(runtime.recorded("shop", settings).files.files)
+    assert "on_error" in deployed["sql/shop.sql"]
+    deploying.deploy(str(mine), settings)
 
 
 def test_a_pipeline_that_is_open_goes_on_with_what_is_deployed(

@@ -88,7 +88,13 @@ def reconcile(name: str, settings: Settings, forget: Collection[str] = ()) -> Pi
             next_step=f"lockstep reconcile {name} --forget {sources[0]}",
         )
     kept = tuple(source for source in sources if source not in forget)
-    change = replace(change, sources=kept, rebuilds=True, distrusted=sources)
+    change = replace(
+        change,
+        sources=kept,
+        rebuilds=True,
+        distrusted=sources,
+        compared_with=(state.files, state.version_files),
+    )
     return _landed(store, name, change)
 
 
@@ -176,6 +182,7 @@ def _compared(
         sources=tuple(name for name in now if name not in elsewhere),
         rebuilds=is_other,
         distrusted=reread,
+        compared_with=(state.files, state.version_files),
     )
     has_version = state.version.number > 0
     return Proposal(

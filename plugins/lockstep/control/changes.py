@@ -68,6 +68,9 @@ class Deploy:
     `rebuilds` says that the files need other state than the newest version holds, or that what it holds
     of the sources `distrusted` is not to be kept: the next interval makes it, and attempts that run
     become ABANDONED, as they work with other files. Nothing of that where there is no version yet.
+
+    `compared_with` are the files that were deployed, and those that the newest version was made by, when
+    all this was found: refused where others are by now. None: whatever is there.
     """
 
     files: ProjectFiles
@@ -76,6 +79,7 @@ class Deploy:
     sources: tuple[str, ...] | None = None
     rebuilds: bool = False
     distrusted: tuple[str, ...] = ()
+    compared_with: tuple[ProjectFiles, ProjectFiles] | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ def deploy_again(state: PipelineState, change: Deploy) -> PipelineState:
     if before == (change.files, sinks, positions, replaced):
         return state
     require(
+        change.compared_with in (None, (state.files, state.version_files)),
+        lambda: "another project was deployed since it was told what this one changes",
+    )
+    require(
         not state.dropped,
         lambda: (
             f"steps up to {state.output_step} are replayed after a rollback, and what they give is "
