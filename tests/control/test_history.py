@@ -53,6 +53,19 @@ def test_a_source_whose_past_was_forgotten_has_what_was_read_since() -> None:
     assert [d.slices for d in as_recorded(divisions((old,)), ()).divisions] == [()]
 
 
+def test_a_source_that_was_forgotten_while_an_interval_was_pending_begins_once() -> None:
+    """Its steps follow those that are forgotten, without one in between that has none of it."""
+    of_table = divisions((table(None, 71),), (table(71, 72),), (table(None, 80),), (table(80, 81),))
+    found = as_recorded(of_table, (table(None, 81),))
+    kept = [division.slices for division in found.divisions]
+    assert kept == [(), (), (table(None, 80),), (table(80, 81),)]
+    old, anew = slice_of("s", (0, 4, 9)), slice_of("s", (0, 2, 7), (1, 0, 3))
+    later = slice_of("s", (0, 7, 8), (1, 3, 3))
+    reached = slice_of("s", (0, 2, 8), (1, 0, 3))
+    found = as_recorded(divisions((old,), (anew,), (later,)), (reached,))
+    assert [division.slices for division in found.divisions] == [(), (anew,), (later,)]
+
+
 def test_the_logged_rows_give_the_divisions_back() -> None:
     rows = step_log(Interval(RECORDED))
     found = logged_divisions(reversed(rows[STEPS_TABLE]), reversed(rows[TABLE_STEPS_TABLE]))

@@ -108,7 +108,11 @@ def as_recorded(divisions: Iterable[Division], positions: Iterable[SourceSlice])
     begun = {position.source: position for position in positions}
     for division in reversed(recorded):
         slices = {s.source: s for s in division.slices if _continues(begun.get(s.source), s)}
-        begun = {name: position for name, position in begun.items() if name in slices}
+        begun = {
+            name: position
+            for name, position in begun.items()
+            if name in slices and not _begins(position, slices[name])
+        }
         kept.append(replace(division, slices=tuple(slices.values())))
     return Interval(tuple(reversed(kept)))
 
@@ -123,6 +127,18 @@ def _continues(position: SourceSlice | None, slice_: SourceSlice) -> bool:
         case TableSlice(), TableSlice():
             return position.table_id == slice_.table_id
     return False
+
+
+def _begins(position: SourceSlice, slice_: SourceSlice) -> bool:
+    """Whether a slice is where a source was first read. What was recorded of it before that was
+    forgotten, be it in the step before."""
+    match position, slice_:
+        case TopicSlice(), TopicSlice():
+            first = {range_.partition: range_.start for range_ in position.ranges}
+            return all(r.start == first[r.partition] for r in slice_.ranges)
+        case TableSlice(), TableSlice():
+            return slice_.start is None
+    raise AssertionError("a slice that continues is of the kind of its position")
 
 
 def without_forgotten(state: PipelineState, interval: Interval) -> Interval:
