@@ -16,6 +16,7 @@ from lockstep_engine.sinks.kafka import Publishing
 from lockstep_engine.sinks.kafka_link import SinkAddress, read_markers
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.kafka_plan import Marker
+from lockstep_engine.sinks.kafka_tail import read_tail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,27 @@ def test_the_topic_tells_what_is_published(
     rows = found(broker.bootstrap, topic)
     rows.subtract(expected(outbox(spark, 1, rows=350), 0))
     assert +rows == expected(changes, 4)
+
+
+def test_the_topic_tells_it_where_its_last_records_are_aborted(
+    spark: SparkSession, broker: Any, incarnation: str
+) -> None:
+    """As a publish leaves them that dies: readers are never given them."""
+    topic = new_topic(broker.bootstrap, 2)
+    out, changes = sink(broker.bootstrap, topic), outbox(spark, 3)
+    publish_kafka(spark, out, incarnation, changes, 0, 1)
+    before = read_tail(sink_address(out, incarnation), 2, 0)
+    assert sum(before.records.values()) > 10
+    nobody_reads = new_topic(broker.bootstrap, 2)
+    for name in (topic, nobody_reads):
+        for partition in range(2):
+            open_transaction(broker.bootstrap, name, [b"{}"] * 10, partition).abort_transaction(30)
+    assert read_tail(sink_address(out, incarnation), 2, 0) == before
+    empty = read_tail(sink_address(sink(broker.bootstrap, nobody_reads), incarnation), 2, 0)
+    assert (empty.records, empty.doubt) == ({}, "")
+    forget(broker.bootstrap, sink_address(out, incarnation))
+    publish_kafka(spark, out, incarnation, changes, 1, 2, RESUMED)
+    assert found(broker.bootstrap, topic) == expected(changes, 2)
 
 
 def test_without_an_open_intent_the_store_knows(
