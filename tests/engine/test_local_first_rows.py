@@ -31,8 +31,9 @@ def operator_of(bound: int, by_key: bool = True, append_only: bool = False) -> O
     return window_of(plan, frozenset({"t"} if append_only else ()))
 
 
-def some_changes(seed: int) -> list[tuple[Row, int, int]]:
-    """Rows that come, some several times, and go; those of step -1 were there before."""
+def some_changes(seed: int, stays: bool = False) -> list[tuple[Row, int, int]]:
+    """Rows that come, some several times, and go, unless each `stays`; those of step -1 were there
+    before."""
     random = np.random.default_rng(seed)
     held = Counter[Row]()
     found: list[tuple[Row, int, int]] = []
@@ -43,7 +44,7 @@ def some_changes(seed: int) -> list[tuple[Row, int, int]]:
             taken = int(random.integers(0, held[row] + 1))
             weight = -taken if taken and random.random() < 0.5 else int(random.integers(1, 3))
             held[row] += weight
-            found.append((row, weight, step))
+            found.append((row, abs(weight) if stays else weight, step))
     return found
 
 
@@ -77,9 +78,7 @@ def test_what_is_first_after_each_step(
 ) -> None:
     # Step by step, a few steps at a time, all of them.
     monkeypatch.setattr(kernel, "_ROOM", [1, 100, 1 << 20][seed % 3])
-    changes = [
-        (row, abs(weight) if stays else weight, step) for row, weight, step in some_changes(seed)
-    ]
+    changes = some_changes(seed, stays)
     events = [one for one in changes if one[2] >= 0]
     before = rows_of([one for one in changes if one[2] < 0]).select(["k", "v", "n", "_weight"])
     made = first_rows(operator_of(bound, by_key), rows_of(events), before)
@@ -108,9 +107,7 @@ def sums(rows: Rows, names: Sequence[str]) -> Counter[Any]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_trace_gets_what_is_not_undone(seed: int, bound: int, stays: bool) -> None:
     """Of what comes in where rows go, else of what is first; each row at most once."""
-    changes = [
-        (row, abs(weight) if stays else weight, step) for row, weight, step in some_changes(seed)
-    ]
+    changes = some_changes(seed, stays)
     operator = operator_of(bound, append_only=stays)
     [trace] = operator.traces
     delta = rows_of([one for one in changes if one[2] >= 0])

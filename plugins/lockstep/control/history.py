@@ -7,7 +7,7 @@ step or as the steps that were recorded, it is the same input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -63,12 +63,17 @@ def _before(position: SourceSlice, start: SourceSlice) -> SourceSlice:
     """From where the source was first read to where the interval starts."""
     match position, start:
         case TopicSlice(), TopicSlice():
-            first = {range_.partition: range_.start for range_ in position.ranges}
+            first = _starts(position)
             ranges = (OffsetRange(r.partition, first[r.partition], r.start) for r in start.ranges)
             return replace(position, ranges=tuple(ranges))
         case TableSlice(), TableSlice():
             return replace(position, start=None, end=start.start, records=0)
     raise AssertionError("a position is of the kind that its divisions are")
+
+
+def _starts(position: TopicSlice) -> Mapping[int, int]:
+    """Where the ranges of each partition begin."""
+    return {range_.partition: range_.start for range_ in position.ranges}
 
 
 def in_one_step(interval: Interval) -> Interval:
@@ -86,7 +91,7 @@ def _from(first: SourceSlice, last: SourceSlice) -> SourceSlice:
     """The slice from where one begins to where a later one ends."""
     match first, last:
         case TopicSlice(), TopicSlice():
-            starts = {range_.partition: range_.start for range_ in first.ranges}
+            starts = _starts(first)
             ranges = (
                 OffsetRange(r.partition, starts.get(r.partition, r.start), r.end)
                 for r in last.ranges
@@ -121,7 +126,7 @@ def _continues(position: SourceSlice | None, slice_: SourceSlice) -> bool:
     """Whether a slice lies between where a source was first read and where it is now."""
     match position, slice_:
         case TopicSlice(), TopicSlice():
-            first = {range_.partition: range_.start for range_ in position.ranges}
+            first = _starts(position)
             is_same = position.topic_id == slice_.topic_id
             return is_same and all(r.start >= first[r.partition] for r in slice_.ranges)
         case TableSlice(), TableSlice():
@@ -134,7 +139,7 @@ def _begins(position: SourceSlice, slice_: SourceSlice) -> bool:
     forgotten, be it in the step before."""
     match position, slice_:
         case TopicSlice(), TopicSlice():
-            first = {range_.partition: range_.start for range_ in position.ranges}
+            first = _starts(position)
             return all(r.start == first[r.partition] for r in slice_.ranges)
         case TableSlice(), TableSlice():
             return slice_.start is None
