@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from lockstep_engine.kernels.alike import Objects, read_alike
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.kernels.plain_values import PlainColumn, says_null, typed
 
@@ -50,7 +52,7 @@ SHORT = 1_000
 PARTS, PIECE = 4, 100
 """Records of which one cannot be parsed are parsed in so many parts, which are no smaller than that."""
 
-_END_OF_LINE, _OPENS, _CLOSES, _OPENS_ARRAY = b"\n{}["
+_END_OF_LINE, _FIRST_PRINTED, _OPENS, _CLOSES, _OPENS_ARRAY = b"\n {}["
 
 _OF_NUMBERS = np.isin(np.arange(256), list(b"0123456789.eE+-"))
 """Bytes that a number may have."""
@@ -112,8 +114,8 @@ class PlainObject:
 class Lines:
     """The texts of objects, looked at where what Arrow finds leaves a doubt."""
 
-    def __init__(self, data: pa.Buffer, count: int) -> None:
-        self._data, self._count = data, count
+    def __init__(self, text: bytes, count: int) -> None:
+        self._text, self._count = text, count
 
     def say_null(
         self, found: pa.ChunkedArray, name: str, within: str = "", asked: Flags | None = None
@@ -132,8 +134,7 @@ class Lines:
 
     @cached_property
     def _all(self) -> list[bytes]:
-        lines: list[bytes] = self._data.to_pybytes().split(b"\n")
-        return lines
+        return self._text.split(b"\n")
 
 
 def read_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Table:
@@ -178,31 +179,77 @@ def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Tabl
         text = b"\n".join(values)  # type: ignore[arg-type]
     except TypeError:
         return None
-    if not _holds_lines_of_objects(text, len(values)) or _has_suspects(text, content.columns):
+    lines = _lines_of_objects(text, values)
+    if lines is None or not _is_utf_8(text):
         return None
+    with suppress(pa.ArrowInvalid):
+        found = _alike(values, Objects(text, *lines), content)
+        if found is not None:
+            return found
+    if _has_suspects(text, content.columns):
+        return None
+    return _parsed(text, len(values), content)
+
+
+def _is_utf_8(text: bytes) -> bool:
     try:
-        if not text.isascii():
-            text.decode()
-        return _parsed(pa.py_buffer(text), len(values), content)
+        return text.isascii() or bool(text.decode())
     except UnicodeDecodeError:
-        return None
-
-
-def _holds_lines_of_objects(text: bytes, count: int) -> bool:
-    """Whether there are so many lines from `{` to `}`, each of which Spark's parser can take."""
-    if not (text.startswith(b"{") and text.endswith(b"}")):
         return False
+
+
+def _alike(
+    values: Sequence[bytes | None], objects: Objects, content: PlainContent
+) -> pa.Table | None:
+    """Those that are written alike taken at once, and others by themselves; None where few are. Raises
+    ArrowInvalid."""
+    each = np.frombuffer(objects.text, np.uint8)
+    if np.count_nonzero(each < _FIRST_PRINTED) >= len(values):
+        return None
+    groups = list(read_alike(objects, content.schema))
+    if sum(len(group.numbers) for group in groups) < len(values) / 2:
+        return None
+    numbers = np.concatenate([group.numbers for group in groups])
+    rows = pa.concat_tables([group.rows for group in groups])
+    if len(groups) > 1:
+        rows = rows.take(pa.array(np.argsort(numbers))).combine_chunks()
+        numbers = np.sort(numbers)
+    if len(numbers) == len(values):
+        return _judged(rows, Lines(objects.text, len(values)), content)
+    lines = Lines(b"\n".join(map(objects.of, numbers)), len(numbers))
+    others = np.setdiff1d(np.arange(len(values)), numbers, assume_unique=True)
+    found = [
+        _judged(rows, lines, content),
+        _some_plain(pa.array([values[number] for number in others], pa.binary()), content),
+    ]
+    places = np.argsort(np.concatenate([numbers, others]))
+    return pa.concat_tables(found).take(pa.array(places)).combine_chunks()
+
+
+def _lines_of_objects(
+    text: bytes, values: Sequence[bytes | None]
+) -> tuple[Integers, Integers] | None:
+    """From where to where each of the values is, which are the lines of the text; None unless they go
+    from `{` to `}`, and Spark's parser can take them."""
+    if not (text.startswith(b"{") and text.endswith(b"}")):
+        return None
     each = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(each == _END_OF_LINE)
-    lengths = np.diff(ends, prepend=-1, append=len(text)) - 1
-    return bool(
-        len(ends) == count - 1
-        and (each[ends - 1] == _CLOSES).all()
-        and (each[ends + 1] == _OPENS).all()
+    if np.count_nonzero(each == _END_OF_LINE) != len(values) - 1:
+        return None
+    ends = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+    ends += 1
+    np.cumsum(ends, out=ends)
+    ends -= 1
+    starts = np.append(0, ends[:-1] + 1)
+    lengths = ends - starts
+    are_objects = (
+        (each[ends - 1] == _CLOSES).all()
+        and (each[starts] == _OPENS).all()
         and lengths.min() > 1
         and lengths.max() < LONGEST
-        and not (lengths.max() >= SHORT and _are_too_much(each, np.append(0, ends + 1)).any())
+        and not (lengths.max() >= SHORT and _are_too_much(each, starts).any())
     )
+    return (starts, ends) if are_objects else None
 
 
 def _are_too_much(each: npt.NDArray[np.uint8], begins: Integers) -> Flags:
@@ -317,26 +364,29 @@ def _of_lines(texts: pa.BinaryArray, content: PlainContent) -> pa.Table | None:
     except pa.ArrowInvalid:
         return None
     as_one = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    return _parsed(pc.binary_join(as_one, "\n")[0].as_buffer(), len(texts), content)
+    return _parsed(pc.binary_join(as_one, "\n")[0].as_buffer().to_pybytes(), len(texts), content)
 
 
-def _parsed(data: pa.Buffer, count: int, content: PlainContent) -> pa.Table | None:
+def _parsed(text: bytes, count: int, content: PlainContent) -> pa.Table | None:
     """Columns and PLAIN of so many lines of UTF-8; None where Arrow does not find as many objects."""
     try:
         rows = arrow_json.read_json(
-            pa.BufferReader(data),
-            arrow_json.ReadOptions(use_threads=False, block_size=data.size + 1),
+            pa.BufferReader(text),
+            arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             arrow_json.ParseOptions(
                 explicit_schema=content.schema,
                 unexpected_field_behavior="ignore",
             ),
         )
-        if rows.num_rows != count:
-            return None
-        made, judged = content.made(rows, Lines(data, count))
+        return _judged(rows, Lines(text, count), content) if rows.num_rows == count else None
     except pa.ArrowInvalid:
         return None
-    is_plain = pa.chunked_array([pa.repeat(True, count)])
+
+
+def _judged(rows: pa.Table, lines: Lines, content: PlainContent) -> pa.Table:
+    """Columns and PLAIN of the fields that were found in the lines. Raises ArrowInvalid."""
+    made, judged = content.made(rows, lines)
+    is_plain = pa.chunked_array([pa.repeat(True, rows.num_rows)])
     for fits in judged:
         is_plain = pc.and_(is_plain, fits)
     return pa.table([*made, is_plain], [*map(str, range(len(made))), PLAIN])
