@@ -311,10 +311,8 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> Valu
 
 def _write_divisions(connection: Connection, name: str, divisions: Iterable[Division]) -> None:
     divisions = tuple(divisions)
-    connection.execute(
-        insert(tables.steps),
-        [{"pipeline": name, "step": d.step, "time_ms": milliseconds(d.time)} for d in divisions],
-    )
+    steps = [{"pipeline": name, "step": d.step, "time_ms": milliseconds(d.time)} for d in divisions]
+    _insert_many(connection, tables.steps, steps)
     ranges = [
         {
             "pipeline": name,
@@ -331,8 +329,7 @@ def _write_divisions(connection: Connection, name: str, divisions: Iterable[Divi
         if isinstance(slice_, TopicSlice)
         for range_ in slice_.ranges
     ]
-    if ranges:
-        connection.execute(insert(tables.divisions), ranges)
+    _insert_many(connection, tables.divisions, ranges)
     snapshots = [
         {
             "pipeline": name,
@@ -348,8 +345,21 @@ def _write_divisions(connection: Connection, name: str, divisions: Iterable[Divi
         for slice_ in division.slices
         if isinstance(slice_, TableSlice)
     ]
-    if snapshots:
-        connection.execute(insert(tables.table_slices), snapshots)
+    _insert_many(connection, tables.table_slices, snapshots)
+
+
+def _insert_many(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+    """Rows of numbers and texts, all with the same columns."""
+    if not rows:
+        return
+    statement = insert(table).compile(dialect=connection.dialect, column_keys=[*rows[0]])
+    if statement.positiontup is None:
+        # Such a driver has a server to send them to, and SQLAlchemy puts many into a statement.
+        connection.execute(insert(table), rows)
+        return
+    # SQLAlchemy would look at each value of each row, which takes longer than to write them.
+    values = [tuple(map(row.__getitem__, statement.positiontup)) for row in rows]
+    connection.exec_driver_sql(str(statement), values)
 
 
 def _write_versions(

@@ -8,7 +8,7 @@ would see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
@@ -55,11 +55,78 @@ def positions_logged(
 
 
 def positions_after(
+    positions: tuple[SourceSlice, ...], divisions: Iterable[Division]
+) -> tuple[SourceSlice, ...]:
+    """Positions once the divisions are read, one after the other; raises where one does not start
+    exactly at those before it."""
+    for division in _joined(divisions):
+        positions = _positions_after(positions, division)
+    return positions
+
+
+def _joined(divisions: Iterable[Division]) -> Iterator[Division]:
+    """The same divisions, but those as one that read the same and go on where the ones before end: all
+    of most intervals, which may have a thousand steps."""
+    first: Division | None = None
+    last: Division | None = None
+    for division in divisions:
+        check_moment(f"the time of step {division.step}", division.time)
+        if last is None or not _goes_on(last, division):
+            if first is not None and last is not None:
+                yield _as_one(first, last)
+            first = division
+        last = division
+    if first is not None and last is not None:
+        yield _as_one(first, last)
+
+
+def _goes_on(before: Division, after: Division) -> bool:
+    return len(before.slices) == len(after.slices) and all(
+        map(_slice_goes_on, before.slices, after.slices)
+    )
+
+
+def _slice_goes_on(before: SourceSlice, after: SourceSlice) -> bool:
+    match before, after:
+        case TopicSlice(), TopicSlice():
+            return (
+                (before.source, before.topic, before.topic_id, len(before.ranges))
+                == (after.source, after.topic, after.topic_id, len(after.ranges))
+            ) and all(
+                one.partition == next_.partition and one.end == next_.start
+                for one, next_ in zip(before.ranges, after.ranges, strict=True)
+            )
+        case TableSlice(), TableSlice():
+            return (before.source, before.table, before.table_id, before.end) == (
+                after.source,
+                after.table,
+                after.table_id,
+                after.start,
+            )
+    return False
+
+
+def _as_one(first: Division, last: Division) -> Division:
+    """From where the first starts to where the last ends, which goes on from it."""
+    if first is last:
+        return first
+    slices: list[SourceSlice] = []
+    for start, end in zip(first.slices, last.slices, strict=True):
+        if isinstance(start, TopicSlice) and isinstance(end, TopicSlice):
+            ranges = tuple(
+                OffsetRange(one.partition, one.start, other.end)
+                for one, other in zip(start.ranges, end.ranges, strict=True)
+            )
+            slices.append(replace(start, ranges=ranges))
+        elif isinstance(start, TableSlice) and isinstance(end, TableSlice):
+            slices.append(replace(start, end=end.end, records=0))
+    return replace(first, slices=tuple(slices))
+
+
+def _positions_after(
     positions: tuple[SourceSlice, ...], division: Division
 ) -> tuple[SourceSlice, ...]:
-    """Positions once the division is read; raises where it does not start exactly at them."""
     step = division.step
-    check_moment(f"the time of step {step}", division.time)
     names = [slice_.source for slice_ in division.slices]
     check_sorted(f"the sources of step {step}", names)
     known = {slice_.source: slice_ for slice_ in positions}

@@ -9,9 +9,10 @@ division is recorded before anything reads it. The design, section 2.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from lockstep.control.limits import StepLimits
 from lockstep.control.model import (
@@ -85,8 +86,24 @@ class _Looked:
             history.slice(start.snapshots[source], end.snapshots[source])
             for source, history in self.tables.items()
         ]
-        topics = _topic_slices(start.offsets, end.offsets, self.topics)
+        topics = [
+            TopicSlice(
+                source,
+                topic.topic,
+                topic.topic_id,
+                tuple(OffsetRange(key[1], start.offsets[key], end.offsets[key]) for key in keys),
+            )
+            for source, topic, keys in self._by_source
+        ]
         return tuple(sorted([*topics, *tables], key=lambda slice_: slice_.source))
+
+    @cached_property
+    def _by_source(self) -> Sequence[tuple[str, TopicBounds, Sequence[_Partition]]]:
+        """Topics with their partitions, in order."""
+        found: dict[str, list[_Partition]] = {}
+        for key in sorted(self.topics):
+            found.setdefault(key[0], []).append(key)
+        return [(source, self.topics[keys[0]], keys) for source, keys in found.items()]
 
 
 def boundaries(
@@ -285,23 +302,6 @@ def _proportion(spans: Mapping[_Partition, int], rows: int) -> dict[_Partition, 
         if taken[partition] < spans[partition]:
             heapq.heappush(waiting, next_of(number, partition))
     return taken
-
-
-def _topic_slices(
-    start: Mapping[_Partition, int],
-    end: Mapping[_Partition, int],
-    topics: Mapping[_Partition, TopicBounds],
-) -> tuple[TopicSlice, ...]:
-    ranges: dict[str, list[OffsetRange]] = {}
-    of_source: dict[str, TopicBounds] = {}
-    for key in sorted(start):
-        source, partition = key
-        ranges.setdefault(source, []).append(OffsetRange(partition, start[key], end[key]))
-        of_source[source] = topics[key]
-    return tuple(
-        TopicSlice(source, of_source[source].topic, of_source[source].topic_id, tuple(found))
-        for source, found in ranges.items()
-    )
 
 
 def _entries(

@@ -212,16 +212,13 @@ def _record_interval(state: PipelineState, change: RecordInterval) -> PipelineSt
             "than are recorded: a source was forgotten or dropped meanwhile"
         ),
     )
-    positions = state.positions
-    for division in interval.divisions:
-        positions = positions_after(positions, division)
     return replace(
         state,
         first_counts=first_counts(state.first_counts, state.positions, interval.divisions[0]),
         pending=interval,
         next_step=interval.last_step + 1,
         last_time=interval.divisions[-1].time,
-        positions=positions,
+        positions=positions_after(state.positions, interval.divisions),
     )
 
 
