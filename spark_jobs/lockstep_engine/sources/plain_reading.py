@@ -56,6 +56,13 @@ _CONSUMER: Mapping[str, object] = {
     "queued.max.messages.kbytes": 32 << 10,
     "fetch.queue.backoff.ms": 2,
 }
+_FEW_RECORDS = 50_000
+_CONSUMER_OF_FEW: Mapping[str, object] = {
+    **_CONSUMER,
+    # What is fetched beyond the end of a slice is taken apart for nothing.
+    "max.partition.fetch.bytes": 1 << 20,
+    "queued.min.messages": 5_000,
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,8 @@ class PlainReading:
         """Those of a slice, in order. Raises KafkaException, SourceChanged."""
         steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
         rest = 0
-        settings = {**_CONSUMER, **self.connection.librdkafka(), "log_level": self.log_level}
+        common = _CONSUMER if wanted.records > _FEW_RECORDS else _CONSUMER_OF_FEW
+        settings = {**common, **self.connection.librdkafka(), "log_level": self.log_level}
         for messages in _messages(settings, self.topic, wanted, self.silent_seconds):
             values = list(map(_VALUE, messages))
             if rest:
