@@ -48,7 +48,8 @@ def many_divisions(draw: st.DrawFn) -> list[Division]:
         snapshot = reached
         if draw(st.integers(0, 30)) == 0:
             del slices[draw(st.integers(0, 2))]
-        divisions.append(Division(step, TIME, tuple(slices)))
+        time = TIME.replace(microsecond=draw(st.sampled_from([0] * 30 + [1])))
+        divisions.append(Division(step, time, tuple(slices)))
     return divisions
 
 

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
-from lockstep.control.preconditions import Precondition, check_moment, check_sorted, require
+from lockstep.control.preconditions import (
+    Precondition,
+    check_moment,
+    check_sorted,
+    is_moment,
+    require,
+)
 
 __all__ = ["first_counts", "positions_after", "positions_logged"]
 
@@ -70,7 +76,6 @@ def _joined(divisions: Iterable[Division]) -> Iterator[Division]:
     first: Division | None = None
     last: Division | None = None
     for division in divisions:
-        check_moment(f"the time of step {division.step}", division.time)
         if last is None or not _goes_on(last, division):
             if first is not None and last is not None:
                 yield _as_one(first, last)
@@ -81,8 +86,10 @@ def _joined(divisions: Iterable[Division]) -> Iterator[Division]:
 
 
 def _goes_on(before: Division, after: Division) -> bool:
-    return len(before.slices) == len(after.slices) and all(
-        map(_slice_goes_on, before.slices, after.slices)
+    return (
+        is_moment(after.time)
+        and len(before.slices) == len(after.slices)
+        and all(map(_slice_goes_on, before.slices, after.slices))
     )
 
 
@@ -127,6 +134,7 @@ def _positions_after(
     positions: tuple[SourceSlice, ...], division: Division
 ) -> tuple[SourceSlice, ...]:
     step = division.step
+    check_moment(f"the time of step {step}", division.time)
     names = [slice_.source for slice_ in division.slices]
     check_sorted(f"the sources of step {step}", names)
     known = {slice_.source: slice_ for slice_ in positions}

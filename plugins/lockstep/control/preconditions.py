@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-__all__ = ["Precondition", "check_moment", "check_sorted", "check_unique", "require"]
+__all__ = ["Precondition", "check_moment", "check_sorted", "check_unique", "is_moment", "require"]
 
 
 class Precondition(Exception):
@@ -26,10 +26,15 @@ def require(holds: bool, reason: Callable[[], str]) -> None:
         raise Precondition(reason())
 
 
-def check_moment(what: str, moment: datetime) -> None:
+def is_moment(moment: datetime) -> bool:
     """Stores keep UTC milliseconds: anything finer would be read back as another value."""
+    return moment.utcoffset() == timedelta(0) and moment.microsecond % 1000 == 0
+
+
+def check_moment(what: str, moment: datetime) -> None:
+    """Raises where it is none; see `is_moment`."""
     require(
-        moment.utcoffset() == timedelta(0) and moment.microsecond % 1000 == 0,
+        is_moment(moment),
         lambda: f"{what} must be UTC and cut to milliseconds, not {moment.isoformat()}",
     )
 

@@ -10,10 +10,11 @@ same values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Protocol
 
 import numpy as np
@@ -48,6 +49,9 @@ LONGEST = 32_000
 
 SHORT = 1_000
 """Neither a number nor the depth of a record of so many bytes is too much for Spark's parser."""
+
+MOST_BYTES = 8 << 20
+"""Of more text it is not looked for what is alike, which takes ten times as many bytes and more."""
 
 PARTS, PIECE = 4, 100
 """Records of which one cannot be parsed are parsed in so many parts, which are no smaller than that."""
@@ -114,8 +118,8 @@ class PlainObject:
 class Lines:
     """The texts of objects, looked at where what Arrow finds leaves a doubt."""
 
-    def __init__(self, text: bytes, count: int) -> None:
-        self._text, self._count = text, count
+    def __init__(self, texts: Callable[[], Sequence[bytes | None]]) -> None:
+        self._texts = texts
 
     def say_null(
         self, found: pa.ChunkedArray, name: str, within: str = "", asked: Flags | None = None
@@ -127,14 +131,14 @@ class Lines:
             is_fine = is_fine | ~asked
         places = np.flatnonzero(~is_fine)
         # Else some object is of several lines.
-        if len(places) and len(self._all) == self._count:
-            without = pa.array([self._all[place] for place in places], pa.binary())
+        if len(places) and len(self._all) == len(found):
+            without = pa.array([self._all[place] for place in places.tolist()], pa.binary())
             is_fine[places] = says_null(without, name, within).to_numpy(zero_copy_only=False)
         return pa.array(is_fine)
 
     @cached_property
-    def _all(self) -> list[bytes]:
-        return self._text.split(b"\n")
+    def _all(self) -> Sequence[bytes | None]:
+        return self._texts()
 
 
 def read_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Table:
@@ -182,10 +186,12 @@ def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Tabl
     lines = _lines_of_objects(text, values)
     if lines is None or not _is_utf_8(text):
         return None
-    with suppress(pa.ArrowInvalid):
-        found = _alike(values, Objects(text, *lines), content)
-        if found is not None:
-            return found
+    each = np.frombuffer(text, np.uint8)
+    if len(text) <= MOST_BYTES and np.count_nonzero(each < _FIRST_PRINTED) < len(values):
+        with suppress(pa.ArrowInvalid):
+            found = _alike(values, Objects(text, *lines), content)
+            if found is not None:
+                return found
     if _has_suspects(text, content.columns):
         return None
     return _parsed(text, len(values), content)
@@ -203,27 +209,18 @@ def _alike(
 ) -> pa.Table | None:
     """Those that are written alike taken at once, and others by themselves; None where few are. Raises
     ArrowInvalid."""
-    each = np.frombuffer(objects.text, np.uint8)
-    if np.count_nonzero(each < _FIRST_PRINTED) >= len(values):
+    found = read_alike(objects, content.schema)
+    if found is None:
         return None
-    groups = list(read_alike(objects, content.schema))
-    if sum(len(group.numbers) for group in groups) < len(values) / 2:
-        return None
-    numbers = np.concatenate([group.numbers for group in groups])
-    rows = pa.concat_tables([group.rows for group in groups])
-    if len(groups) > 1:
-        rows = rows.take(pa.array(np.argsort(numbers))).combine_chunks()
-        numbers = np.sort(numbers)
-    if len(numbers) == len(values):
-        return _judged(rows, Lines(objects.text, len(values)), content)
-    lines = Lines(b"\n".join(map(objects.of, numbers)), len(numbers))
-    others = np.setdiff1d(np.arange(len(values)), numbers, assume_unique=True)
-    found = [
-        _judged(rows, lines, content),
-        _some_plain(pa.array([values[number] for number in others], pa.binary()), content),
-    ]
-    places = np.argsort(np.concatenate([numbers, others]))
-    return pa.concat_tables(found).take(pa.array(places)).combine_chunks()
+    if len(found.numbers) == len(values):
+        return _judged(found.rows, Lines(lambda: values), content)
+    is_alike = np.zeros(len(values), np.bool_)
+    is_alike[found.numbers] = True
+    alike = _judged(found.rows, Lines(lambda: list(compress(values, is_alike))), content)
+    others = pa.array(list(compress(values, ~is_alike)), pa.binary())
+    # Of each the next one of its own.
+    places = np.where(is_alike, np.cumsum(is_alike), np.cumsum(~is_alike) + len(alike)) - 1
+    return pa.concat_tables([alike, _some_plain(others, content)]).take(pa.array(places))
 
 
 def _lines_of_objects(
@@ -378,7 +375,8 @@ def _parsed(text: bytes, count: int, content: PlainContent) -> pa.Table | None:
                 unexpected_field_behavior="ignore",
             ),
         )
-        return _judged(rows, Lines(text, count), content) if rows.num_rows == count else None
+        lines = Lines(lambda: text.split(b"\n"))
+        return _judged(rows, lines, content) if rows.num_rows == count else None
     except pa.ArrowInvalid:
         return None
 
