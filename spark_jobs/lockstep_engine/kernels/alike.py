@@ -133,14 +133,17 @@ def read_alike(objects: Objects, schema: pa.Schema) -> Alike | None:
 
 
 def _likely_shapes(objects: Objects, known: Shape | None) -> Iterator[Shape]:
-    """That of the ones before, and that of one with as many quotes as most have."""
+    """That of the ones before, and those of some with as many quotes as most have."""
     if known is not None:
         yield known
+    tried = {known}
     quotes = np.diff(objects.first_quotes)
     usual = np.flatnonzero(quotes == np.bincount(quotes).argmax())
-    found = shape_of(objects.of(int(usual[len(usual) // 2])))
-    if found is not None and found != known:
-        yield found
+    for place in (1 / 2, 1 / 4, 3 / 4):
+        found = shape_of(objects.of(int(usual[int(len(usual) * place)])))
+        if found is not None and found not in tried:
+            tried.add(found)
+            yield found
 
 
 @dataclass
