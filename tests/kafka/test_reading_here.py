@@ -53,6 +53,7 @@ kafka = pytest.mark.kafka
 spark_server = pytest.mark.spark
 
 ROOM = 1 << 30
+CUTS = ((0, 20), (20, 40), (40, 50))
 GOOD = b'{"n": %d, "t": "a\xc3\xa9"}'
 
 
@@ -213,6 +214,18 @@ def test_what_is_more_than_there_is_room_for(
     assert not set(ended) & set(idle_processes())
     assert_is_whole(read_here(some, ROOM))
     assert all(one.poll() is None for one in idle_processes())
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "steps"), [(0, 50, [0, 1, 2]), (10, 20, [0]), (19, 21, [0, 1]), (20, 30, [1])]
+)
+def test_a_slice_is_sent_with_its_own_ranges(start: int, end: int, steps: list[int]) -> None:
+    ranges = [StepRange(0, at, until, step) for step, (at, until) in enumerate(CUTS)]
+    reading = plain_reading_of("b", "t", *ranges, StepRange(1, 0, 50, 0))
+    own = reading.of(OffsetRange(0, start, end))
+    assert replace(own, ranges=reading.ranges) == reading
+    assert [one.step for one in own.ranges] == steps
+    assert {one.partition for one in own.ranges} == {0}
 
 
 def test_room_is_taken_to_the_last_byte() -> None:

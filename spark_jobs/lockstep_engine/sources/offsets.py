@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from lockstep.control.model import Interval, OffsetRange, TopicSlice
 
@@ -21,6 +22,9 @@ class StepRange:
     step: int
 
 
+_PLACE = attrgetter("partition", "start")
+
+
 def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
     """The ranges of a source that hold offsets, by partition and offset.
 
@@ -28,12 +32,17 @@ def step_ranges(interval: Interval, source: str) -> tuple[StepRange, ...]:
     start to the last end would then read records that no step has.
     """
     ranges = sorted(
-        StepRange(range_.partition, range_.start, range_.end, division.step - interval.first_step)
-        for division in interval.divisions
-        for slice_ in division.slices
-        if slice_.source == source and isinstance(slice_, TopicSlice)
-        for range_ in slice_.ranges
-        if range_.records
+        (
+            StepRange(
+                range_.partition, range_.start, range_.end, division.step - interval.first_step
+            )
+            for division in interval.divisions
+            for slice_ in division.slices
+            if slice_.source == source and isinstance(slice_, TopicSlice)
+            for range_ in slice_.ranges
+            if range_.records
+        ),
+        key=_PLACE,
     )
     for before, after in pairwise(ranges):
         if before.partition == after.partition and before.end != after.start:
@@ -51,11 +60,13 @@ def records_of(ranges: Iterable[StepRange]) -> int:
 
 def partition_ranges(ranges: Sequence[StepRange]) -> tuple[OffsetRange, ...]:
     """Of each partition all of its ranges as one, which continue each other."""
-    found: dict[int, OffsetRange] = {}
-    for range_ in sorted(ranges):
-        start = found.get(range_.partition, range_).start
-        found[range_.partition] = OffsetRange(range_.partition, start, range_.end)
-    return tuple(found.values())
+    starts, ends = dict[int, int](), dict[int, int]()
+    for range_ in sorted(ranges, key=_PLACE):
+        starts.setdefault(range_.partition, range_.start)
+        ends[range_.partition] = range_.end
+    return tuple(
+        OffsetRange(partition, start, ends[partition]) for partition, start in starts.items()
+    )
 
 
 def slices_of(ranges: Sequence[StepRange], tasks: int) -> tuple[OffsetRange, ...]:

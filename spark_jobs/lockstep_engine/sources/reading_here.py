@@ -49,7 +49,7 @@ def read_here(reading: PlainReading, most_bytes: int) -> pa.Table | None:
 
 def _by_another(reading: PlainReading, wanted: OffsetRange, room: _Room) -> list[pa.RecordBatch]:
     with a_reader() as reader:
-        return list(room.taken(reader.read(reading, wanted)))
+        return list(room.taken(reader.read(reading.of(wanted), wanted)))
 
 
 class _Room:
