@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import json as arrow_json
 
 from lockstep_engine.kernels import alike
-from lockstep_engine.kernels.alike import Objects, read_alike
+from lockstep_engine.kernels.alike import Objects, only_there, read_alike
 
 SCHEMA = pa.schema(
     [
@@ -223,6 +223,14 @@ def test_what_is_nearly_alike_is_left(likely: bytes, other: bytes) -> None:
 )
 def test_what_is_of_other_types_is_left(text: bytes) -> None:
     assert taken([text] * 3) == {}
+
+
+def test_a_text_of_which_it_is_only_asked_whether_it_is_there() -> None:
+    schema = pa.schema([SCHEMA.field("id"), only_there(SCHEMA.field("name"))])
+    assert taken([b'{"id":1,"name":"x"}'], schema) == {0: {"id": 1, "name": ""}}
+    assert taken([b'{"id":1,"name":null}'], schema) == {0: {"id": 1, "name": None}}
+    assert taken([b'{"id":1}'], schema) == {0: {"id": 1, "name": None}}
+    assert taken([b'{"id":1,"name":2}'], schema) == {}
 
 
 def test_no_two_schemas_share_what_is_known() -> None:

@@ -16,7 +16,7 @@ from json_records import COLUMNS, GOOD, RECORDS, record
 
 from lockstep.adapters.verify_decode import row_decoder
 from lockstep.sql.circuit import SourceColumn
-from lockstep_engine.kernels import plain_json
+from lockstep_engine.kernels import alike, plain_json
 from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
 from lockstep_engine.kernels.plain_kinds import PlainKey, PlainKeyed
 from lockstep_engine.kernels.plain_values import PlainColumn
@@ -236,8 +236,23 @@ def test_what_cannot_be_parsed_takes_few_others_with_it() -> None:
     assert all(row[0] == place for place, row in found.items())
 
 
+@pytest.mark.parametrize("wanted", [{0, 4}, {0, 1, 2, 3}, set()])
+def test_what_is_not_wanted_is_looked_at_all_the_same(wanted: set[int]) -> None:
+    values = [value for value, _ in RECORDS]
+    values += [record(id=number, name=name) for number in range(100) for name in ("n", "m", None)]
+    content = PlainObject(PLAIN_COLUMNS)
+    for some in (values, values[-300:], [record(id=number) for number in range(100)]):
+        whole = plain_json.read_plain(some, content)
+        found = plain_json.read_plain(some, content.only(wanted))
+        assert found[PLAIN] == whole[PLAIN]
+        is_plain = plain_json.plain_of(whole)
+        for place in map(str, wanted):
+            assert found[place].filter(is_plain) == whole[place].filter(is_plain)
+
+
 def test_few_that_are_written_otherwise_stay_in_their_places() -> None:
     """Most are taken at once, others by Arrow, and some by nobody."""
+    alike._known.cache_clear()
     values = [record(id=number, name="n" * (number % 7)) for number in range(3000)]
     for place in range(0, 3000, 60):
         values[place] = record(id=place, name='a"b')

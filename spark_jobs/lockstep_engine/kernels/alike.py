@@ -36,7 +36,7 @@ from lockstep_engine.kernels.shapes import (
     shape_of,
 )
 
-__all__ = ["Alike", "Objects", "read_alike"]
+__all__ = ["Alike", "Objects", "only_there", "read_alike"]
 
 LEAST_PART, REST = 0.95, 15
 """Where fewer of the objects than such a part are alike, all are for a parser, and so are those that are
@@ -101,6 +101,15 @@ class Objects:
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
         pieces = pa.Array.from_buffers(pa.string(), len(bounds) - 1, buffers)
         return pieces.take(pa.array(np.arange(0, len(bounds), 2)))
+
+
+_ONLY_THERE = {b"lockstep.only_there": b""}
+
+
+def only_there(field: pa.Field) -> pa.Field:
+    """The same field of texts, of which it is only asked where there is one: what it says need not be
+    found."""
+    return field.with_metadata(_ONLY_THERE)
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ def _of_shape(objects: Objects, numbers: Integers, shape: Shape, schema: pa.Sche
     fits: _Flags = (bare.kinds != _NOTHING).all(axis=0)
     if not fits.all():
         found, bare = found.kept(fits), _Bare(bare.wholes[:, fits], bare.kinds[:, fits])
-    columns = [_column(found, bare, shape, (one.name,), one.type) for one in schema]
+    columns = [_column(found, bare, shape, (), field) for field in schema]
     return Alike(found.numbers, pa.table(columns, schema))
 
 
@@ -359,16 +368,17 @@ def _kinds_of(type_: pa.DataType | None) -> int:
     return _LOGICAL | _NULL if pa.types.is_boolean(type_) else _NULL
 
 
-def _column(found: _Located, bare: _Bare, shape: Shape, path: Path, type_: pa.DataType) -> pa.Array:
-    """The field of that path."""
+def _column(found: _Located, bare: _Bare, shape: Shape, within: Path, field: pa.Field) -> pa.Array:
+    """A field of the object that has that path."""
+    path, type_ = (*within, field.name), field.type
     rows, place = len(found.numbers), shape.slot_at.get(path)
     if path in shape.objects:
-        inner = [_column(found, bare, shape, (*path, one.name), one.type) for one in type_]
+        inner = [_column(found, bare, shape, path, one) for one in type_]
         return pa.StructArray.from_arrays(inner, fields=list(type_))
     if place is None or pa.types.is_struct(type_):
         return pa.nulls(rows, type_)
     if shape.slots[place].is_quoted:
-        return found.texts(place)
+        return pa.repeat("", rows) if field.metadata == _ONLY_THERE else found.texts(place)
     row = shape.bare.index(place)
     is_null = bare.kinds[row] == _NULL
     mask = is_null if is_null.any() else None

@@ -10,9 +10,9 @@ same values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from typing import Protocol
@@ -93,9 +93,14 @@ class PlainObject:
 
     columns: tuple[PlainColumn, ...]
 
+    def only(self, places: Collection[int]) -> PlainObject:
+        """The same, with other columns than these not wanted."""
+        columns = enumerate(self.columns)
+        return PlainObject(tuple(replace(one, is_wanted=at in places) for at, one in columns))
+
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([(one.name, one.parsed_type) for one in self.columns])
+        return pa.schema([one.field for one in self.columns])
 
     @property
     def types(self) -> Sequence[pa.DataType]:

@@ -4,7 +4,7 @@ many at a time, by `plain_json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,9 @@ class PlainRecords(Protocol):
     def types(self) -> Sequence[pa.DataType]:
         """Of the columns that are made of them."""
 
+    def only(self, places: Collection[int]) -> PlainRecords:
+        """The same, of which nobody asks what other columns than these have."""
+
     def read(self, keys: _Keys, values: _Values) -> pa.Table:
         """These columns, by their places as names, and PLAIN; a row for each record. Of one that is
         undecided they say nothing."""
@@ -49,6 +52,10 @@ class PlainRows:
     @property
     def types(self) -> Sequence[pa.DataType]:
         return self.content.types
+
+    def only(self, places: Collection[int]) -> PlainRows:
+        """As `PlainRecords` has it."""
+        return PlainRows(self.content.only(places))
 
     def read(self, keys: _Keys, values: _Values) -> pa.Table:  # noqa: ARG002 - of the protocol
         return read_plain(values, self.content)
@@ -73,6 +80,10 @@ class PlainKeyed:
     @property
     def types(self) -> Sequence[pa.DataType]:
         return [*self.content.types, *self.key.content.types, pa.bool_()]
+
+    def only(self, places: Collection[int]) -> PlainKeyed:
+        """As `PlainRecords` has it."""
+        return PlainKeyed(self.content.only(places), self.key)
 
     def read(self, keys: _Keys, values: _Values) -> pa.Table:
         found = read_there(values, self.content)
@@ -121,6 +132,10 @@ class PlainEvents:
     def types(self) -> Sequence[pa.DataType]:
         columns = [one.type for one in self.columns]
         return [*columns, *([] if self.keys else columns), pa.bool_(), pa.bool_()]
+
+    def only(self, places: Collection[int]) -> PlainEvents:  # noqa: ARG002 - of the protocol
+        """All columns are looked at alike."""
+        return self
 
     @property
     def schema(self) -> pa.Schema:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lockstep_engine.kernels.alike import only_there
+
 __all__ = ["PlainColumn", "says_null", "typed"]
 
 _DAY = "[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
@@ -17,12 +19,14 @@ _TIME = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 
 @dataclass(frozen=True)
 class PlainColumn:
-    """A field of the objects, and what is made of it; one that may be absent may be null, too."""
+    """A field of the objects, and what is made of it; one that may be absent may be null, too. One that
+    is not wanted is looked at like others, but may have any values."""
 
     name: str
     type: pa.DataType
     may_be_null: bool
     may_be_absent: bool = False
+    is_wanted: bool = True
 
     @property
     def has_to_be_there(self) -> bool:
@@ -33,6 +37,12 @@ class PlainColumn:
     def parsed_type(self) -> pa.DataType:
         """Dates and timestamps are looked at as texts: Arrow reads forms of them that Spark does not."""
         return pa.string() if pa.types.is_temporal(self.type) else self.type
+
+    @property
+    def field(self) -> pa.Field:
+        """What is looked for. A text that is not wanted need only be there."""
+        found = pa.field(self.name, self.parsed_type)
+        return found if self.is_wanted or self.type != pa.string() else only_there(found)
 
 
 def typed(

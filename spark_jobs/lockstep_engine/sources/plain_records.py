@@ -123,12 +123,13 @@ def plain_source(
             *(StructField(read[name], kind) for _, name, kind in columns),
         ]
     )
+    places = tuple(place for place, _, _ in columns)
     reading = PlainReading(
         connection,
         topic,
         tuple(ranges),
-        plain.records,
-        tuple(place for place, _, _ in columns),
+        plain.records.only(places),
+        places,
         to_arrow_schema(schema),
         STEP,
         shows_timestamp="timestamp" in layout.metadata.values(),
