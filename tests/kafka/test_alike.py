@@ -152,8 +152,10 @@ def test_where_few_are_alike_none_is_taken_for_a_while() -> None:
     all_ = objects_of([b'{"id":%d,"n":1}' % number for number in range(10)])
     assert read_alike(all_, SCHEMA) is not None
     assert read_alike(few, SCHEMA) is None
-    found = [read_alike(all_, SCHEMA) is None for _ in range(alike.REST + 1)]
-    assert found == [*[True] * alike.REST, False]
+    found = [read_alike(all_, SCHEMA) is None for _ in range(alike.REST + 2)]
+    assert found == [*[True] * alike.REST, False, False]
+    alike._known(SCHEMA).rest = -1
+    assert read_alike(all_, SCHEMA) is not None, "two threads have taken the last one"
 
 
 def test_a_shape_is_looked_for_where_the_last_one_is_not() -> None:

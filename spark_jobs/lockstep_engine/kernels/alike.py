@@ -46,7 +46,7 @@ _QUOTE, _BACKSLASH, _MINUS, _ZERO = b'"\\-0'
 _ZEROS, _TO_HIGH_BIT, _HIGH_BITS = (
     np.uint64(int.from_bytes([byte] * WORD)) for byte in (ord("0"), 0x80 - 10, 0x80)
 )
-_LOW_BYTE, _ALL_BITS = np.uint64(0xFF), np.uint64((1 << 64) - 1)
+_LOW_BYTE = np.uint64(0xFF)
 _STEPS = [
     (np.uint64(10 ** (bits // 8)), np.uint64(bits), np.uint64(mask))
     for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF), (32, 0xFFFFFFFF))
@@ -124,7 +124,8 @@ def read_alike(objects: Objects, schema: pa.Schema) -> Alike | None:
     """Those of the objects that most are like; None where none is, or where few were lately. A field
     that an object does not have is null."""
     known = _known(schema)
-    if known.rest:
+    # Several threads may take one at the same time.
+    if known.rest > 0:
         known.rest -= 1
         return None
     numbers = np.arange(len(objects.starts))
@@ -249,7 +250,8 @@ def _quotes_of(
     each = int(shape.quotes_before[-1])
     if len(numbers) == len(objects.starts) and len(objects.quotes) == len(numbers) * each:
         quotes = objects.quotes.reshape(-1, each)
-        # Else some have more, and others fewer.
+        # Else some have more, and others fewer. Where two of these make up for each other, objects
+        # between them are not found here: their first piece is not where it is looked for.
         if (quotes[:, 0] == objects.starts + shape.first_quotes[0]).all():
             return numbers, quotes.T
     has_as_many = np.diff(objects.first_quotes)[numbers] == each
