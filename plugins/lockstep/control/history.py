@@ -7,7 +7,7 @@ step or as the steps that were recorded, it is the same input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from lockstep.control.model import (
     TopicSlice,
 )
 from lockstep.control.ports import State, Store
+from lockstep.control.positions import from_to, starts_of
 from lockstep.control.step_log import logged_divisions
 from lockstep.ids import STEPS_TABLE, TABLE_STEPS_TABLE
 
@@ -63,17 +64,12 @@ def _before(position: SourceSlice, start: SourceSlice) -> SourceSlice:
     """From where the source was first read to where the interval starts."""
     match position, start:
         case TopicSlice(), TopicSlice():
-            first = _starts(position)
+            first = starts_of(position)
             ranges = (OffsetRange(r.partition, first[r.partition], r.start) for r in start.ranges)
             return replace(position, ranges=tuple(ranges))
         case TableSlice(), TableSlice():
             return replace(position, start=None, end=start.start, records=0)
     raise AssertionError("a position is of the kind that its divisions are")
-
-
-def _starts(position: TopicSlice) -> Mapping[int, int]:
-    """Where the ranges of each partition begin."""
-    return {range_.partition: range_.start for range_ in position.ranges}
 
 
 def in_one_step(interval: Interval) -> Interval:
@@ -82,27 +78,9 @@ def in_one_step(interval: Interval) -> Interval:
     for division in interval.divisions:
         for slice_ in division.slices:
             before = found.get(slice_.source)
-            found[slice_.source] = slice_ if before is None else _from(before, slice_)
+            found[slice_.source] = slice_ if before is None else from_to(before, slice_)
     last = interval.divisions[-1]
     return Interval((replace(last, slices=tuple(found[name] for name in sorted(found))),))
-
-
-def _from(first: SourceSlice, last: SourceSlice) -> SourceSlice:
-    """The slice from where one begins to where a later one ends."""
-    match first, last:
-        case TopicSlice(), TopicSlice():
-            starts = _starts(first)
-            ranges = (
-                OffsetRange(r.partition, starts.get(r.partition, r.start), r.end)
-                for r in last.ranges
-            )
-            return replace(last, ranges=tuple(ranges))
-        case TableSlice(), TableSlice():
-            records = first.records + last.records
-            return replace(
-                last, start=first.start, records=records if first.start != last.end else 0
-            )
-    raise AssertionError("the slices of a source are of one kind")
 
 
 def as_recorded(divisions: Iterable[Division], positions: Iterable[SourceSlice]) -> Interval:
@@ -126,7 +104,7 @@ def _continues(position: SourceSlice | None, slice_: SourceSlice) -> bool:
     """Whether a slice lies between where a source was first read and where it is now."""
     match position, slice_:
         case TopicSlice(), TopicSlice():
-            first = _starts(position)
+            first = starts_of(position)
             is_same = position.topic_id == slice_.topic_id
             return is_same and all(r.start >= first[r.partition] for r in slice_.ranges)
         case TableSlice(), TableSlice():
@@ -139,7 +117,7 @@ def _begins(position: SourceSlice, slice_: SourceSlice) -> bool:
     forgotten, be it in the step before."""
     match position, slice_:
         case TopicSlice(), TopicSlice():
-            first = _starts(position)
+            first = starts_of(position)
             return all(r.start == first[r.partition] for r in slice_.ranges)
         case TableSlice(), TableSlice():
             return slice_.start is None

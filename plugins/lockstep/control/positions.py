@@ -8,7 +8,7 @@ would see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
@@ -20,7 +20,7 @@ from lockstep.control.preconditions import (
     require,
 )
 
-__all__ = ["first_counts", "positions_after", "positions_logged"]
+__all__ = ["first_counts", "from_to", "positions_after", "positions_logged", "starts_of"]
 
 
 def first_counts(
@@ -73,16 +73,14 @@ def positions_after(
 def _joined(divisions: Iterable[Division]) -> Iterator[Division]:
     """The same divisions, but those as one that read the same and go on where the ones before end: all
     of most intervals, which may have a thousand steps."""
-    first: Division | None = None
-    last: Division | None = None
+    run: list[Division] = []
     for division in divisions:
-        if last is None or not _goes_on(last, division):
-            if first is not None and last is not None:
-                yield _as_one(first, last)
-            first = division
-        last = division
-    if first is not None and last is not None:
-        yield _as_one(first, last)
+        if run and not _goes_on(run[-1], division):
+            yield _as_one(run)
+            run = []
+        run.append(division)
+    if run:
+        yield _as_one(run)
 
 
 def _goes_on(before: Division, after: Division) -> bool:
@@ -113,21 +111,35 @@ def _slice_goes_on(before: SourceSlice, after: SourceSlice) -> bool:
     return False
 
 
-def _as_one(first: Division, last: Division) -> Division:
-    """From where the first starts to where the last ends, which goes on from it."""
-    if first is last:
+def _as_one(run: Sequence[Division]) -> Division:
+    """From where the first starts to where the last ends."""
+    first, *others = run
+    if not others:
         return first
-    slices: list[SourceSlice] = []
-    for start, end in zip(first.slices, last.slices, strict=True):
-        if isinstance(start, TopicSlice) and isinstance(end, TopicSlice):
-            ranges = tuple(
-                OffsetRange(one.partition, one.start, other.end)
-                for one, other in zip(start.ranges, end.ranges, strict=True)
+    return replace(first, slices=tuple(map(from_to, first.slices, others[-1].slices)))
+
+
+def from_to(first: SourceSlice, last: SourceSlice) -> SourceSlice:
+    """The slice from where one begins to where a later one ends."""
+    match first, last:
+        case TopicSlice(), TopicSlice():
+            starts = starts_of(first)
+            ranges = (
+                OffsetRange(r.partition, starts.get(r.partition, r.start), r.end)
+                for r in last.ranges
             )
-            slices.append(replace(start, ranges=ranges))
-        elif isinstance(start, TableSlice) and isinstance(end, TableSlice):
-            slices.append(replace(start, end=end.end, records=0))
-    return replace(first, slices=tuple(slices))
+            return replace(last, ranges=tuple(ranges))
+        case TableSlice(), TableSlice():
+            records = first.records + last.records
+            return replace(
+                last, start=first.start, records=records if first.start != last.end else 0
+            )
+    raise AssertionError("the slices of a source are of one kind")
+
+
+def starts_of(slice_: TopicSlice) -> Mapping[int, int]:
+    """Where the ranges of each partition begin."""
+    return {range_.partition: range_.start for range_ in slice_.ranges}
 
 
 def _positions_after(

@@ -199,7 +199,7 @@ def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Tabl
                 return found
     if _has_suspects(text, content.columns):
         return None
-    return _parsed(text, len(values), content)
+    return _parsed(pa.py_buffer(text), len(values), content)
 
 
 def _is_utf_8(text: bytes) -> bool:
@@ -366,21 +366,21 @@ def _of_lines(texts: pa.BinaryArray, content: PlainContent) -> pa.Table | None:
     except pa.ArrowInvalid:
         return None
     as_one = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    return _parsed(pc.binary_join(as_one, "\n")[0].as_buffer().to_pybytes(), len(texts), content)
+    return _parsed(pc.binary_join(as_one, "\n")[0].as_buffer(), len(texts), content)
 
 
-def _parsed(text: bytes, count: int, content: PlainContent) -> pa.Table | None:
+def _parsed(data: pa.Buffer, count: int, content: PlainContent) -> pa.Table | None:
     """Columns and PLAIN of so many lines of UTF-8; None where Arrow does not find as many objects."""
     try:
         rows = arrow_json.read_json(
-            pa.BufferReader(text),
-            arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            pa.BufferReader(data),
+            arrow_json.ReadOptions(use_threads=False, block_size=data.size + 1),
             arrow_json.ParseOptions(
                 explicit_schema=content.schema,
                 unexpected_field_behavior="ignore",
             ),
         )
-        lines = Lines(lambda: text.split(b"\n"))
+        lines = Lines(lambda: data.to_pybytes().split(b"\n"))
         return _judged(rows, lines, content) if rows.num_rows == count else None
     except pa.ArrowInvalid:
         return None

@@ -26,6 +26,7 @@ WORD = 8
 """So many bytes are compared at a time."""
 
 LONGEST_PIECE = 1 << 15
+"""No shape has longer ones, so that a look for one beyond the end of a text can be made room for."""
 
 Path = tuple[str | int, ...]
 Words = npt.NDArray[np.uint64]
