@@ -72,9 +72,13 @@ def test_steps_of_other_queries_are_refused() -> None:
         plan_backfill(changed, kept, at(4), at(8), LIMITS)
     assert "its queries have changed since" in refused.value.message
     assert "version 2, which ends with it, is the oldest of those" in refused.value.expected
-    waiting = replace(state(), replaced=Replaced(FILES))
-    with pytest.raises(WrongUse, match="has other queries since its newest version"):
-        plan_backfill(waiting, STEPS, at(5), at(8), LIMITS)
+    last = state().version.last_step
+    for waiting in (
+        replace(state(), replaced=Replaced(FILES)),
+        replace(state(), rebuilt_step=last + 1),  # the newest is a piece of that interval
+    ):
+        with pytest.raises(WrongUse, match="has other queries since its newest version"):
+            plan_backfill(waiting, STEPS, at(5), at(8), LIMITS)
 
 
 def test_times_without_committed_steps_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lockstep.control.model import OffsetRange, RunState, RunStatus, TopicSlice,
 from lockstep.control.planning import plan as plan_interval
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
 from lockstep.control.steps import StepLimits
+from lockstep.errors import AttemptLost
 
 PIPELINE = "p"
 
@@ -172,6 +174,19 @@ def test_a_pipeline_that_is_to_stop_divides_the_steps_before_and_no_other(opened
     parts.store.apply(PIPELINE, BeginAttempt(attempt("c", 1, 2, "a")))
     assert parts.store.read(PIPELINE).status is RunStatus.STOP
     parts.store.apply(PIPELINE, CommitVersion(Version(2, "c", 2, 0, {}), "a"))
+    assert parts.store.read(PIPELINE).status is RunStatus.STOPPED
+    assert plan_interval(parts, at(95), lambda _: None).interval is None
+
+
+def test_what_was_divided_before_a_stop_was_asked_for_is_not_recorded(opened: Open) -> None:
+    parts = opened(True, 95)
+
+    def stop(point: stages.Point) -> None:
+        assert point is stages.Point.PLAN_LOOKED_UP
+        assert isinstance(parts.store.apply(PIPELINE, SetDesired(RunState.STOP)), Landed)
+
+    with pytest.raises(AttemptLost, match="stops before step 1, as was asked meanwhile"):
+        plan_interval(replace(parts, reached=stop), at(95), lambda _: None)
     assert parts.store.read(PIPELINE).status is RunStatus.STOPPED
     assert plan_interval(parts, at(95), lambda _: None).interval is None
 

@@ -56,10 +56,14 @@ class Recorded:
 
     def replay(self, name: str) -> PipelineState:
         """Run the pending interval as the attempt `name`."""
+        assert self.state.pending is not None
+        return self.replay_up_to(self.state.pending.last_step, name)
+
+    def replay_up_to(self, last: int, name: str) -> PipelineState:
+        """Run the first steps of the pending interval, the last of them `last`."""
         state = self.state
         assert state.pending is not None
-        first, last = state.pending.first_step, state.pending.last_step
-        base = state.version
+        first, base = state.pending.first_step, state.version
         version = Version(base.number + 1, name, last, 0, {"t0": 1000 + base.number})
         self.land(
             BeginAttempt(attempt(name, first, last, base.attempt)),
@@ -255,13 +259,32 @@ def test_versions_of_other_queries_are_not_gone_back_to() -> None:
     assert "queries have changed since" in recorded.refusal(BeginReplay(replaying))
     recorded.land(RecordInterval(interval(12, 2)))
     recorded.replay("new")
-    assert recorded.state.rebuilt_step == 12
-    assert "the queries have changed at step 12" in recorded.refusal(RollBack(4, "a3"))
+    assert recorded.state.rebuilt_step == 13
+    assert "the queries have changed at step 13" in recorded.refusal(RollBack(4, "a3"))
     assert "queries have changed since" in recorded.refusal(BeginReplay(replaying))
     recorded.land(RecordInterval(interval(14, 1)))
     recorded.replay("newer")
     recorded.land(RollBack(5, "new"))
     assert recorded.steps() == (14, 14)
+
+
+def test_an_interval_that_made_state_anew_in_pieces_is_gone_back_to_as_a_whole() -> None:
+    """Its later pieces ran without a source that was forgotten. They are recorded with its records, and
+    the source has a position again by the time when they would be run once more."""
+    recorded = Recorded(RecordInterval(interval(12, 4)))
+    recorded.replay_up_to(12, "before")
+    recorded.land(Deploy(FILES, "i1", SINKS, rebuilds=True, distrusted=("s",), sources=()))
+    recorded.replay_up_to(13, "anew")
+    recorded.replay_up_to(15, "rest")
+    assert recorded.state.pending is None
+    for piece, name in ((5, "before"), (6, "anew")):
+        assert "the queries have changed at step 15" in recorded.refusal(RollBack(piece, name))
+    replaying = Attempt("b", 14, 15, "anew", AttemptState.REPLAYING)
+    assert "queries have changed since" in recorded.refusal(BeginReplay(replaying))
+    recorded.land(RecordInterval(interval(16, 1)))
+    recorded.replay("newer")
+    recorded.land(RollBack(7, "rest"))
+    assert recorded.steps() == (16, 16)
 
 
 def test_a_rollback_whose_divisions_are_gone_is_refused() -> None:

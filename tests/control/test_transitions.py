@@ -77,6 +77,7 @@ REFUSALS: list[tuple[str, tuple[Change, ...], Change, str]] = [
         "steps up to 2 are recorded, so the pipeline cannot stop before step 2",
     ),
     ("pause at a step", RECORDED, SetDesired(RunState.PAUSE, 7), "to pause names no step, not 7"),
+    ("past a stop", (*COMMITTED, SetDesired(RunState.STOP)), MORE[-1], "stops before step 3"),
     ("incarnation", (), deploy(""), "the first deploy of p needs an incarnation"),
     ("two sinks", (), Deploy(FILES, "i", (SINKS[0], SINKS[0])), "sink v is there twice"),
     (

@@ -57,7 +57,7 @@ def plan_backfill(
     that is kept, and holds as many of the intervals after it as one interval may hold. Raises WrongUse
     where there are no such steps, and where the versions before them are not kept any more.
     """
-    if recorded.replaced is not None:
+    if recorded.replaced is not None or recorded.version.last_step < recorded.rebuilt_step:
         raise WrongUse(
             f"pipeline {recorded.name} has other queries since its newest version",
             expected="a version by the queries deployed",

@@ -196,6 +196,13 @@ def _record_interval(state: PipelineState, change: RecordInterval) -> PipelineSt
         interval.first_step == state.next_step,
         lambda: f"the next step is {state.next_step}, the interval starts at {interval.first_step}",
     )
+    require(
+        state.stop_at is None or interval.last_step < state.stop_at,
+        lambda: (
+            f"the pipeline stops before step {state.stop_at}, as was asked meanwhile; the interval ends "
+            f"at step {interval.last_step}"
+        ),
+    )
     if state.last_time is not None:
         check_moment("the time of the interval", interval.divisions[0].time)
         require(
@@ -344,7 +351,9 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
         pending=None if pending is None else pending.after(version.last_step),
         replaced=None,
         loads=state.loads if change.load is None else _with_load(state.loads, change.load),
-        rebuilt_step=attempt.first_step if state.replaced is not None else state.rebuilt_step,
+        # Also of an interval that is run in pieces: what of its sources was forgotten is in no piece,
+        # and would be in those that are run again once the sources have positions.
+        rebuilt_step=pending.last_step if pending and state.replaced else state.rebuilt_step,
     )
     return replayed(committed, log) if state.dropped else committed
 
