@@ -36,7 +36,7 @@ setup: .venv/.jars ## prepare .venv (with .venv/bin/lockstep) and the jars, from
 	@$(BIN)/python -m lockstep.adapters.jars > .venv/jars.log 2>&1 || (tail -n 5 .venv/jars.log; false)
 	@touch $@
 
-check: setup ## lint, types, layers and the fast tests, in under a minute
+check: setup ## lint, types, layers and the fast tests, in five minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
