@@ -147,7 +147,7 @@ def _writing_seconds(bench: Bench, arm: Arm, interval: Interval) -> float:
         kept.unpersist()
         return seconds
     fetched = rows.toArrow()
-    return _seconds(lambda: state.append_arrow(AGAIN, "main", fetched, {}))
+    return _seconds(lambda: state.append_rows(AGAIN, "main", fetched, {}))
 
 
 def _seconds(work: Callable[[], None]) -> float:

@@ -53,21 +53,16 @@ record may take a row away and put another there."""
 class Tables(State, MakesTables, Protocol):
     """The tables of one catalog and database, and rows for them."""
 
-    def append_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """One snapshot on the branch with these rows, by column name, which carries the summary."""
-        ...
-
     def append_opening(
         self,
         table: str,
         branch: str,
-        opened_at: int,
+        snapshot_id: int | None,
         rows: pa.Table | Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        """The same on a branch that is made at the snapshot `opened_at` with it, in one commit."""
+        """One snapshot on the branch with these rows, by column name, which carries the summary. The
+        branch is made with it, as `open_branch` does, in one commit."""
         ...
 
     def has_lists(self, table: str) -> bool:
@@ -192,20 +187,15 @@ def write_appends(
         with watch.part(f"append {table}"):
             # Rows that are known here: a Spark job would take several times as long.
             rows = appends.rows_of(table)
-            if rows is not None and table in bases:
-                state.append_opening(table, job.branch, bases[table], rows, summary)
+            if rows is not None:
+                state.append_opening(table, job.branch, bases.get(table), rows, summary)
                 return
-            if table in bases:
-                state.open_branch(table, job.branch, bases[table])
+            state.open_branch(table, job.branch, bases.get(table))
             if table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
-            elif rows is None:
+            else:
                 frame = as_frame(spark, appends.frames[table])
                 append(job.catalog, table, job.branch, frame, summary, _file_bytes(table))
-            elif isinstance(rows, pa.Table):
-                state.append_arrow(table, job.branch, rows, summary)
-            else:
-                state.append_rows(table, job.branch, rows, summary)
 
     def written(table: str) -> TableWrite:
         head = state.head(table, job.branch)
@@ -215,8 +205,9 @@ def write_appends(
     with watch.part("create tables"):
         in_parallel(make, new)
     with watch.part("branches"):
-        # Those of other tables are opened when they are written to, with what is written if it is here.
-        heads = _open_branches(state, job, new)
+        # Those of tables that are written to are opened then, with what is written if it is here.
+        untouched = [table for table in new if table not in appends.touched]
+        heads = _open_branches(state, job, untouched)
     with watch.part("append"):
         in_parallel(write, appends.touched)
     with watch.part("heads"):

@@ -18,6 +18,7 @@ from lockstep.control.job import IntervalJob, IntervalResult
 from lockstep.control.model import OffsetRange, RunState, RunStatus, TopicSlice, Version
 from lockstep.control.planning import plan as plan_interval
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
+from lockstep.control.reports import Planned
 from lockstep.control.steps import StepLimits
 from lockstep.errors import AttemptLost
 
@@ -185,10 +186,42 @@ def test_what_was_divided_before_a_stop_was_asked_for_is_not_recorded(opened: Op
         assert point is stages.Point.PLAN_LOOKED_UP
         assert isinstance(parts.store.apply(PIPELINE, SetDesired(RunState.STOP)), Landed)
 
-    with pytest.raises(AttemptLost, match="stops before step 1, as was asked meanwhile"):
-        plan_interval(replace(parts, reached=stop), at(95), lambda _: None)
+    said: list[str] = []
+    planned = plan_interval(replace(parts, reached=stop), at(95), said.append)
+    assert planned == Planned(None, behind=False)
     assert parts.store.read(PIPELINE).status is RunStatus.STOPPED
-    assert plan_interval(parts, at(95), lambda _: None).interval is None
+    assert said == [
+        "a stop was asked for meanwhile: what is to be planned is looked at again",
+        "pipeline p is stopped before step 1; lockstep resume p",
+    ]
+
+
+def test_a_stop_that_is_asked_for_meanwhile_cuts_what_is_divided(opened: Open) -> None:
+    parts = opened(True, 95)
+    reached: list[stages.Point] = []
+
+    def stop(point: stages.Point) -> None:
+        reached.append(point)
+        if len(reached) == 1:
+            assert isinstance(parts.store.apply(PIPELINE, SetDesired(RunState.STOP, 3)), Landed)
+
+    planned = plan_interval(replace(parts, reached=stop), at(95), lambda _: None)
+    assert planned.interval is not None
+    assert (planned.interval.first_step, planned.interval.last_step) == (1, 2)
+    looked_up, recorded = stages.Point.PLAN_LOOKED_UP, stages.Point.PLAN_RECORDED
+    assert reached == [looked_up, looked_up, recorded]
+
+
+def test_what_somebody_else_has_recorded_meanwhile_ends_a_plan(opened: Open) -> None:
+    """The stop is not to blame: it was there before."""
+    parts = opened(True, 95)
+    parts.store.apply(PIPELINE, SetDesired(RunState.STOP, 3))
+
+    def overtake(_: stages.Point) -> None:
+        assert plan_interval(parts, at(15), lambda _: None).interval is not None
+
+    with pytest.raises(AttemptLost, match="are pending with a division of their own"):
+        plan_interval(replace(parts, reached=overtake), at(95), lambda _: None)
 
 
 def test_other_queries_are_a_step_without_input(opened: Open) -> None:

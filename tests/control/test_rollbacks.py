@@ -260,7 +260,7 @@ def test_versions_of_other_queries_are_not_gone_back_to() -> None:
     recorded.land(RecordInterval(interval(12, 2)))
     recorded.replay("new")
     assert recorded.state.rebuilt_step == 13
-    assert "the queries have changed at step 13" in recorded.refusal(RollBack(4, "a3"))
+    assert "have changed up to step 13" in recorded.refusal(RollBack(4, "a3"))
     assert "queries have changed since" in recorded.refusal(BeginReplay(replaying))
     recorded.land(RecordInterval(interval(14, 1)))
     recorded.replay("newer")
@@ -278,12 +278,27 @@ def test_an_interval_that_made_state_anew_in_pieces_is_gone_back_to_as_a_whole()
     recorded.replay_up_to(15, "rest")
     assert recorded.state.pending is None
     for piece, name in ((5, "before"), (6, "anew")):
-        assert "the queries have changed at step 15" in recorded.refusal(RollBack(piece, name))
+        assert "have changed up to step 15" in recorded.refusal(RollBack(piece, name))
     replaying = Attempt("b", 14, 15, "anew", AttemptState.REPLAYING)
     assert "queries have changed since" in recorded.refusal(BeginReplay(replaying))
     recorded.land(RecordInterval(interval(16, 1)))
     recorded.replay("newer")
     recorded.land(RollBack(7, "rest"))
+    assert recorded.steps() == (16, 16)
+
+
+def test_a_first_interval_that_was_read_without_a_source_is_not_gone_back_before() -> None:
+    """Nothing is made anew before there is a version; the source that was forgotten is recorded."""
+    recorded = Recorded(RecordInterval(interval(12, 4)))
+    recorded.land(Deploy(FILES, "i1", SINKS, sources=()))
+    assert recorded.state.replaced is None
+    recorded.replay_up_to(12, "piece")
+    recorded.replay_up_to(15, "rest")
+    recorded.land(RecordInterval(interval(16, 1)))
+    recorded.replay("newer")
+    for version, name in ((4, "a3"), (5, "piece")):
+        assert "have changed up to step 15" in recorded.refusal(RollBack(version, name))
+    recorded.land(RollBack(6, "rest"))
     assert recorded.steps() == (16, 16)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache, partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,9 @@ from queries import JUDGED_BY, QUERIES, TABLES
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
+
+if TYPE_CHECKING:
+    from conftest import SparkServer
 
 pytestmark = pytest.mark.spark
 
@@ -128,9 +132,65 @@ def plain_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(map(plain, row)) for row in zip(*columns, strict=True)]
 
 
-def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: bool) -> None:
-    """Run the queries as the views of one project, and compare each after each interval."""
-    random = Random(seed)
+def streams(part: int) -> Mapping[str, list[Change]]:
+    """The changes of each table, over all steps."""
+    random = Random(part)
+    return {table: _changes(random, table) for table in TABLES}
+
+
+def queries_of(part: int) -> Mapping[str, str]:
+    """Each sixteenth query, by name."""
+    return {name: QUERIES[name] for name in list(QUERIES)[part::PARTS]}
+
+
+Answers = Mapping[tuple[str, int], Counter[tuple[Any, ...]]]
+
+
+@pytest.fixture(scope="module")
+def spark_says(spark_server: SparkServer) -> Iterator[Callable[[int], Answers]]:
+    """The rows of a part's queries after each step: the same, whoever works on the views.
+
+    It takes a session that compiles nothing: to compile each of these plans takes longer than to run it
+    over some rows, and views are worked on by what is compiled.
+    """
+    session = SparkSession.builder.remote(spark_server.remote).create()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield cache(partial(_answers, session))
+    session.stop()
+
+
+def _answers(spark: SparkSession, part: int) -> Answers:
+    queries, changes = queries_of(part), streams(part)
+    found = {}
+    for step in range(INTERVALS[-1][1] + 1):
+        for table, of in changes.items():
+            rows = as_frame(spark, _table(table, _there(of, step)))
+            rows.drop("_weight", "_step").createOrReplaceTempView(table)
+        for name in queries:
+            query = JUDGED_BY.get(name, queries[name])
+            query = query.replace("now()", f"TIMESTAMP '{time_of(step):%Y-%m-%d %H:%M:%S}'")
+            found[name, step] = Counter(plain_rows(spark.sql(query).toArrow()))
+    return found
+
+
+def _there(changes: list[Change], step: int) -> list[Change]:
+    """The rows that are there after a step, each as often as it is."""
+    there: Counter[str] = Counter()
+    rows = {}
+    for row, weight, at in changes:
+        if at <= step:
+            there[repr(row)] += weight
+            rows[repr(row)] = row
+    return [(rows[key], 1, 0) for key, count in there.items() for _ in range(count)]
+
+
+def check(spark: SparkSession, part: int, answers: Answers, is_here: bool) -> None:
+    """Run the part's queries as the views of one project, and compare each after each step."""
+    queries = queries_of(part)
+    if is_here:
+        # levels are Spark's to evaluate, wherever the rows are: of these some are enough
+        queries = {name: q for name, q in queries.items() if not name.startswith("level ")}
     names = {f"q{place}": name for place, name in enumerate(queries)}
     views = "".join(
         f"CREATE MATERIALIZED VIEW {view} AS {queries[name]};\n" for view, name in names.items()
@@ -140,7 +200,7 @@ def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: b
     retracting = (replace(source, provider="iceberg") for source in project.sources)
     circuit = build_circuit(replace(project, sources=tuple(retracting)))
     runner = Runner(spark, circuit, is_here=is_here)
-    changes = {table: _changes(random, table) for table in TABLES}
+    changes = streams(part)
     found: dict[str, list[Change]] = {view: [] for view in names}
     for first, last in INTERVALS:
         deltas = {
@@ -150,45 +210,23 @@ def check(spark: SparkSession, queries: Mapping[str, str], seed: int, is_here: b
         for view, delta in runner.run(deltas, (first, last), 100, False).items():
             found[view] += [(tuple(map(plain, r)), w, s) for r, w, s in changes_of(delta)]
         for step in range(first, last + 1):
-            _compare(spark, queries, names, changes, found, step)
+            for view, name in names.items():
+                kept = _kept(found[view], step)
+                assert kept == answers[name, step], f"{name} after step {step}: {queries[name]}"
 
 
-def _compare(
-    spark: SparkSession,
-    queries: Mapping[str, str],
-    names: Mapping[str, str],
-    changes: Mapping[str, list[Change]],
-    found: Mapping[str, list[Change]],
-    step: int,
-) -> None:
-    for table, of in changes.items():
-        there: Counter[str] = Counter()
-        rows = {}
-        for row, weight, at in of:
-            if at <= step:
-                there[repr(row)] += weight
-                rows[repr(row)] = row
-        copies = [(rows[key], 1, 0) for key, count in there.items() for _ in range(count)]
-        as_frame(spark, _table(table, copies)).drop("_weight", "_step").createOrReplaceTempView(
-            table
-        )
-    for view, name in names.items():
-        query = JUDGED_BY.get(name, queries[name])
-        query = query.replace("now()", f"TIMESTAMP '{time_of(step):%Y-%m-%d %H:%M:%S}'")
-        expected = Counter(plain_rows(spark.sql(query).toArrow()))
-        total: Counter[tuple[Any, ...]] = Counter()
-        for row, weight, at in found[view]:
-            if at <= step:
-                total[row] += weight
-        kept = {row: count for row, count in total.items() if count}
-        assert kept == dict(expected), f"{name} after step {step}: {queries[name]}"
+def _kept(changes: list[Change], step: int) -> Mapping[tuple[Any, ...], int]:
+    """What a view's changes come to after a step."""
+    total: Counter[tuple[Any, ...]] = Counter()
+    for row, weight, at in changes:
+        if at <= step:
+            total[row] += weight
+    return {row: count for row, count in total.items() if count}
 
 
 @pytest.mark.parametrize("is_here", [False, True], ids=["by Spark", "here"])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_view_means_what_spark_says(spark: SparkSession, part: int, is_here: bool) -> None:
-    names = list(QUERIES)[part::PARTS]
-    if is_here:
-        # levels are Spark's to evaluate, wherever the rows are: of these some are enough
-        names = [name for name in names if not name.startswith("level ")]
-    check(spark, {name: QUERIES[name] for name in names}, seed=part, is_here=is_here)
+def test_a_view_means_what_spark_says(
+    spark: SparkSession, spark_says: Callable[[int], Answers], part: int, is_here: bool
+) -> None:
+    check(spark, part, spark_says(part), is_here)

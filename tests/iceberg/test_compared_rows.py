@@ -46,7 +46,7 @@ class Log:
         self.state.open_branch("v_changes", branch, None)
         for rows in appends:
             last = str(max((row[-1] for row in rows), default=FIRST))
-            self.state.append_arrow("v_changes", branch, self.table(rows), {"lockstep.step": last})
+            self.state.append_rows("v_changes", branch, self.table(rows), {"lockstep.step": last})
         return self.state.head("v_changes", branch)
 
     def table(self, rows: list[Row]) -> pa.Table:

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from lockstep.adapters import iceberg_files, iceberg_tables
 from lockstep.adapters.iceberg_files import append_to
 from lockstep.errors import StateDiverged
+from lockstep.ids import ROOT_TAG
 from lockstep_engine.appends import FEW_ROWS, fetching
 from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
 
@@ -36,7 +37,7 @@ def append_few(lake: Lake, table: str, frame: Any, summary: Mapping[str, str] = 
     with fetching(lake.state, ()) as fetches:
         rows = fetches.rows(table, frame)
     if rows is not None:
-        lake.state.append_arrow(table, "attempt_a", rows, summary)
+        lake.state.append_rows(table, "attempt_a", rows, summary)
     return rows is not None
 
 
@@ -109,7 +110,7 @@ def test_rows_of_another_form_are_refused(
     made(lake, "t", session.range(1).selectExpr("id", "'a' AS text"))
     rows = pa.table({"id": range(count), "text": [7] * count})
     with pytest.raises(ValueError, match="text"):
-        lake.state.append_arrow("t", "attempt_a", rows, SUMMARY)
+        lake.state.append_rows("t", "attempt_a", rows, SUMMARY)
 
 
 def test_many_appends_to_a_trace_leave_few_manifests(session: Any, lake: Lake) -> None:
@@ -151,7 +152,7 @@ def test_rows_may_be_fetched_before_they_are_asked_for(session: Any, lake: Lake)
     assert {table: rows and rows.num_rows for table, rows in found.items()} == {"t": 3, "new": 5}
 
 
-def opening(lake: Lake, rows: Any, opened_at: int) -> None:
+def opening(lake: Lake, rows: Any, opened_at: int | None) -> None:
     lake.state.append_opening("t", "attempt_a", opened_at, rows, SUMMARY)
 
 
@@ -174,6 +175,40 @@ def test_a_branch_is_made_with_what_is_written_to_it(
     assert lake.state.appended("t", "attempt_a", root) == ("one", "one")
     head = lake.state.head("t", "attempt_a")
     assert lake.rows("t", head) == Counter([(7,), *((one,) for one in range(count))])
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_a_new_tables_branch_and_the_pin_of_its_root_come_with_the_first_rows(
+    session: Any, lake: Lake, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    ensure_table(lake.state, "t", session.range(1).schema)
+    root = lake.table("t").snapshots()[0].snapshot_id
+    before = len(lake.table("t").metadata.metadata_log)
+    refused = refusing(monkeypatch, refusals)
+    opening(lake, [{"id": 8}], None)
+    assert refused == [True] * refusals + [False]
+    table = lake.table("t")
+    assert len(table.metadata.metadata_log) == before + 1, "one commit"
+    head = lake.state.head("t", "attempt_a")
+    assert dict(lake.state.refs("t")) == {"attempt_a": head, "main": root, ROOT_TAG: root}
+    assert lake.state.appended("t", "attempt_a", None) == ("one",)
+    assert lake.rows("t", head) == Counter([(8,)])
+    lake.state.append_opening("t", "attempt_b", None, [{"id": 9}], SUMMARY)
+    assert lake.rows("t", lake.state.head("t", "attempt_b")) == Counter([(9,)])
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, times: int) -> list[bool]:
+    """Commits that are refused so often; which of them were."""
+    commit, refused = Table._do_commit, list[bool]()
+
+    def refuse(table: Table, **named: Any) -> None:
+        refused.append(len(refused) < times)
+        if refused[-1]:
+            raise CommitFailedException("somebody was first")
+        commit(table, **named)
+
+    monkeypatch.setattr(Table, "_do_commit", refuse)
+    return refused
 
 
 def test_a_branch_that_has_gone_on_is_not_written_to(session: Any, lake: Lake) -> None:
@@ -213,15 +248,7 @@ def test_a_branch_stands_where_it_was_opened_though_a_commit_was_refused(
     root = lake.state.open_branch("t", "before", None)
     lake.state.append_rows("t", "before", [{"id": 7}], SUMMARY)
     base = lake.state.head("t", "before")
-    commit, refused = Table._do_commit, list[bool]()
-
-    def refusing(table: Table, **named: Any) -> None:
-        refused.append(len(refused) < 2)
-        if refused[-1]:
-            raise CommitFailedException("somebody was first")
-        commit(table, **named)
-
-    monkeypatch.setattr(Table, "_do_commit", refusing)
+    refused = refusing(monkeypatch, 2)
     opening(lake, [{"id": 8}], base)
     assert refused == [True, True, False]
     assert lake.state.appended("t", "attempt_a", root) == ("one", "one")

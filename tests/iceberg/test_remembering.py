@@ -58,7 +58,7 @@ def test_everything_shows_as_without_it(lake: Lake) -> None:
     lake.state.open_branch("t", "attempt", first)
     check()
     for number in range(3):
-        lake.state.append_arrow("t", "attempt", THREE, {"lockstep.write": str(number)})
+        lake.state.append_rows("t", "attempt", THREE, {"lockstep.write": str(number)})
         check()
     lake.state.settle("t", lake.state.head("t", "attempt"), "v1", drop=["attempt"])
     check()

@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.datetime import datetime_to_millis
 
 from lockstep.adapters.iceberg_commits import ref_changes
-from lockstep.adapters.iceberg_files import append_to
+from lockstep.adapters.iceberg_files import append_to, as_table
 from lockstep.adapters.iceberg_history import (
     count_of,
     descends,
@@ -46,7 +46,7 @@ from lockstep.errors import StateDiverged, Unreachable
 from lockstep.ids import MAIN, MARKED_TAG, ROOT_TAG, swap_branches
 from lockstep.lake.opening import OpenCatalog
 
-__all__ = ["IcebergState", "is_open"]
+__all__ = ["IcebergState", "is_open", "opened_at"]
 
 COMMIT_TRIES = 12
 LONGEST_WAIT_SECONDS = 1.0
@@ -206,11 +206,10 @@ class IcebergState:
 
         def change(metadata: TableMetadata) -> _RefChange:
             nonlocal opened
-            opened = root_of(table, metadata).snapshot_id if snapshot_id is None else snapshot_id
-            tags = {ROOT_TAG: opened} if snapshot_id is None else {}
+            opened, tags = opened_at(table, metadata, snapshot_id)
             if is_open(table, metadata, branch, opened):
                 return _RefChange({}, {})
-            return _RefChange({branch: opened}, _moved(metadata, tags))
+            return _RefChange({branch: opened}, tags)
 
         self._change_refs(table, change)
         return opened
@@ -219,14 +218,12 @@ class IcebergState:
         self,
         table: str,
         branch: str,
-        rows: Sequence[Mapping[str, object]],
+        rows: pa.Table | Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        def append(loaded: Table) -> None:
-            found = pa.Table.from_pylist(list(rows), schema=loaded.schema().as_arrow())
-            append_to(loaded, branch, found, summary)
-
-        self._write(table, branch, append)
+        self._write(
+            table, branch, lambda loaded: append_to(loaded, branch, as_table(loaded, rows), summary)
+        )
 
     def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
         try:
@@ -369,6 +366,17 @@ class IcebergState:
 
 
 # ── pure functions of the metadata ──────────────────────────────────────────────────────────────
+
+
+def opened_at(
+    table: str, metadata: TableMetadata, snapshot_id: int | None
+) -> tuple[int, Mapping[str, int]]:
+    """The snapshot that a branch is made at, None for the root, and the tags to be made with it: the
+    root is pinned."""
+    if snapshot_id is not None:
+        return snapshot_id, {}
+    root = root_of(table, metadata).snapshot_id
+    return root, _moved(metadata, {ROOT_TAG: root})
 
 
 def is_open(table: str, metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:

@@ -7,7 +7,7 @@ reading a row.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from lockstep.ids import is_trace
 from lockstep.lake.opening import OpenCatalog
 from lockstep.threads import in_parallel, shares
 
-__all__ = ["IcebergFiles", "append_to", "files_at", "replace_on"]
+__all__ = ["IcebergFiles", "append_to", "as_table", "files_at", "replace_on"]
 
 _MANY_ROWS = 250_000
 """Of a file: what is read of it by a key is a part of that."""
@@ -92,19 +92,30 @@ class IcebergFiles:
         )
 
 
+def as_table(table: Table, rows: pa.Table | Sequence[Mapping[str, object]]) -> pa.Table:
+    """Rows as Python has them in Arrow, with the table's columns."""
+    if isinstance(rows, pa.Table):
+        return rows
+    return pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+
+
 def append_to(
     table: Table,
     branch: str,
     rows: pa.Table,
     summary: Mapping[str, str],
     opened_at: int | None = None,
+    tags: Mapping[str, int] = EMPTY_DICT,
 ) -> None:
     """One snapshot on the branch with these rows, by column name, which carries the summary; where
-    `opened_at` is a snapshot, the branch is made there, in the same commit."""
+    `opened_at` is a snapshot, the branch is made there, and these tags with it, in the same commit."""
     kind = LeanTransaction if opened_at is None else OpeningTransaction
     with kind(table) as transaction:
         if opened_at is not None:
-            ManageSnapshots(transaction).create_branch(opened_at, branch).commit()
+            opening = ManageSnapshots(transaction).create_branch(opened_at, branch)
+            for name, snapshot_id in tags.items():
+                opening = opening.create_tag(snapshot_id, name)
+            opening.commit()
         if rows.num_rows >= 2 * _MANY_ROWS:
             _append_at_once(transaction, rows, summary, branch)
         elif rows.num_rows:

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, StructType
 
-from lockstep.adapters.iceberg import IcebergState, is_open
+from lockstep.adapters.iceberg import IcebergState, is_open, opened_at
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
-from lockstep.adapters.iceberg_files import append_to, replace_on
+from lockstep.adapters.iceberg_files import append_to, as_table, replace_on
 from lockstep.adapters.iceberg_making import make_table
 from lockstep.adapters.iceberg_netting import netted, rows_if_equal
 from lockstep.control.job import CatalogSettings
@@ -39,29 +39,24 @@ class IcebergTables(IcebergState):
             name = (self._settings.database, table)
             make_table(self._catalog, name, columns, properties, summary)
 
-    def append_arrow(
-        self, table: str, branch: str, rows: pa.Table, summary: Mapping[str, str]
-    ) -> None:
-        """One snapshot on the branch with these rows, by column name, which carries the summary."""
-        self._write(table, branch, lambda loaded: append_to(loaded, branch, rows, summary))
-
     def append_opening(
         self,
         table: str,
         branch: str,
-        opened_at: int,
+        snapshot_id: int | None,
         rows: pa.Table | Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        """The same on a branch that is made at the snapshot `opened_at` with it, in one commit. Raises
-        StateDiverged where the branch is there, and somewhere else."""
+        """As `append_rows`, on a branch that is made with it, as `open_branch` does, in one commit.
+        Raises StateDiverged where the branch is there, and somewhere else."""
 
         def write(loaded: Table) -> None:
-            found = rows
-            if not isinstance(found, pa.Table):
-                found = pa.Table.from_pylist(list(found), schema=loaded.schema().as_arrow())
-            is_there = is_open(table, loaded.metadata, branch, opened_at)
-            append_to(loaded, branch, found, summary, None if is_there else opened_at)
+            found = as_table(loaded, rows)
+            opened, tags = opened_at(table, loaded.metadata, snapshot_id)
+            if is_open(table, loaded.metadata, branch, opened):
+                append_to(loaded, branch, found, summary)
+            else:
+                append_to(loaded, branch, found, summary, opened, tags)
 
         self._write(table, branch, write)
 

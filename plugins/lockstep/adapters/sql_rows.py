@@ -311,55 +311,47 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> Valu
 
 def _write_divisions(connection: Connection, name: str, divisions: Iterable[Division]) -> None:
     divisions = tuple(divisions)
-    steps = [{"pipeline": name, "step": d.step, "time_ms": milliseconds(d.time)} for d in divisions]
-    _insert_many(connection, tables.steps, steps)
+    slices = [(division.step, slice_) for division in divisions for slice_ in division.slices]
+    _insert_many(
+        connection, tables.steps, [(name, d.step, milliseconds(d.time)) for d in divisions]
+    )
     ranges = [
-        {
-            "pipeline": name,
-            "step": division.step,
-            "source": slice_.source,
-            "partition": range_.partition,
-            "topic": slice_.topic,
-            "topic_id": slice_.topic_id,
-            "start_offset": range_.start,
-            "end_offset": range_.end,
-        }
-        for division in divisions
-        for slice_ in division.slices
-        if isinstance(slice_, TopicSlice)
-        for range_ in slice_.ranges
+        (
+            name,
+            step,
+            one.source,
+            range_.partition,
+            one.topic,
+            one.topic_id,
+            range_.start,
+            range_.end,
+        )
+        for step, one in slices
+        if isinstance(one, TopicSlice)
+        for range_ in one.ranges
     ]
     _insert_many(connection, tables.divisions, ranges)
     snapshots = [
-        {
-            "pipeline": name,
-            "step": division.step,
-            "source": slice_.source,
-            "table_name": slice_.table,
-            "table_id": slice_.table_id,
-            "start_snapshot": slice_.start,
-            "end_snapshot": slice_.end,
-            "records": slice_.records,
-        }
-        for division in divisions
-        for slice_ in division.slices
-        if isinstance(slice_, TableSlice)
+        (name, step, one.source, one.table, one.table_id, one.start, one.end, one.records)
+        for step, one in slices
+        if isinstance(one, TableSlice)
     ]
     _insert_many(connection, tables.table_slices, snapshots)
 
 
-def _insert_many(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
-    """Rows of numbers and texts, all with the same columns."""
+def _insert_many(connection: Connection, table: Table, rows: Sequence[tuple[object, ...]]) -> None:
+    """Rows of numbers and texts, each with all columns of the table, in its order."""
     if not rows:
         return
-    statement = insert(table).compile(dialect=connection.dialect, column_keys=[*rows[0]])
+    names = [column.name for column in table.columns]
+    statement = insert(table).compile(dialect=connection.dialect, column_keys=names)
     if statement.positiontup is None:
         # Such a driver has a server to send them to, and SQLAlchemy puts many into a statement.
-        connection.execute(insert(table), rows)
+        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in rows])
         return
+    assert statement.positiontup == names, "columns are named in the order of the table"
     # SQLAlchemy would look at each value of each row, which takes longer than to write them.
-    values = [tuple(map(row.__getitem__, statement.positiontup)) for row in rows]
-    connection.exec_driver_sql(str(statement), values)
+    connection.exec_driver_sql(str(statement), list(rows))
 
 
 def _write_versions(

@@ -60,8 +60,8 @@ def plan_backfill(
     if recorded.replaced is not None or recorded.version.last_step < recorded.rebuilt_step:
         raise WrongUse(
             f"pipeline {recorded.name} has other queries since its newest version",
-            expected="a version by the queries deployed",
-            found=f"version {recorded.version.number} by those of before",
+            expected="a version by the queries deployed, and no piece of the first interval of theirs",
+            found=f"version {recorded.version.number}, up to step {recorded.version.last_step}",
             next_step=f"lockstep trigger {recorded.name} --once, then backfill",
         )
     # What versions before a change of queries hold is another project's state.

@@ -33,7 +33,6 @@ __all__ = [
     "in_one_step",
     "rebuilding",
     "standing_interval",
-    "without_forgotten",
 ]
 
 
@@ -122,18 +121,6 @@ def _begins(position: SourceSlice, slice_: SourceSlice) -> bool:
         case TableSlice(), TableSlice():
             return slice_.start is None
     raise AssertionError("a slice that continues is of the kind of its position")
-
-
-def without_forgotten(state: PipelineState, interval: Interval) -> Interval:
-    """A pending interval without the slices of sources whose past was forgotten after it was divided:
-    what they were to read may be gone."""
-    known = {position.source for position in state.positions}
-    return Interval(
-        tuple(
-            replace(division, slices=tuple(s for s in division.slices if s.source in known))
-            for division in interval.divisions
-        )
-    )
 
 
 def rebuilding(

@@ -24,7 +24,7 @@ from lockstep.control.changes import (
     Unknown,
 )
 from lockstep.control.growth import GrowthRules, grown_meanwhile
-from lockstep.control.history import rebuilding, without_forgotten
+from lockstep.control.history import rebuilding
 from lockstep.control.job import (
     CatalogSettings,
     CompareResult,
@@ -53,6 +53,7 @@ from lockstep.control.ports import (
     Store,
     TopicBounds,
 )
+from lockstep.control.positions import without_forgotten
 from lockstep.control.reports import Committed
 from lockstep.control.rollbacks import AT_WORK
 from lockstep.control.unrecorded import require_recorded
@@ -179,7 +180,7 @@ def interval_job(
 ) -> IntervalJob:
     """What the engine is asked to do for an attempt at an interval, from the version `base`."""
     time_before = _time_before(parts, interval)
-    interval = without_forgotten(began, interval)
+    interval = without_forgotten(began.positions, interval)
     return IntervalJob(
         pipeline=parts.pipeline,
         incarnation=began.incarnation,

@@ -314,8 +314,9 @@ class PipelineState:
     those kept, oldest first, never empty (version zero stands alone at first). `dropped` are the
     versions that a rollback took away, oldest first, until all of their steps have been replayed: an
     interval is pending for each, and what it gives is compared with theirs. `rebuilt_step` is the
-    last step of the newest interval that made the state of a changed project, -1 where there was none:
-    what versions before it hold is another project's, or only some of its steps. `last_time` is the
+    last step of the newest interval that made the state of a changed project, or was not read as it is
+    recorded, since a source was forgotten; -1 where there was none. What versions before it hold is
+    another project's, or what only a part of that interval has made. `last_time` is the
     time of the newest recorded step, and `positions` how far recorded steps have read each source: of a
     topic, ranges of (partition, first offset ever, next offset); of a table, from None to the last
     snapshot.

@@ -12,7 +12,7 @@ from lockstep.control.interval import Parts, Point, record, require_deployed
 from lockstep.control.model import PipelineState, RunStatus
 from lockstep.control.ports import Progress, TopicBounds
 from lockstep.control.reports import Planned
-from lockstep.errors import SourceChanged
+from lockstep.errors import AttemptLost, SourceChanged
 from lockstep.threads import in_parallel
 
 __all__ = ["plan"]
@@ -25,11 +25,24 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     input, in which their state is made. `until` None, or not in the past, means up to the last
     stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
     came in that is no step, unless the project reads the time of its steps. After an interval that
-    takes up the new partitions of a topic comes one that reads them (`growth`). Raises SourceChanged,
-    WrongUse, Unreachable.
+    takes up the new partitions of a topic comes one that reads them (`growth`). Where a stop is asked
+    for meanwhile, it holds. Raises SourceChanged, WrongUse, Unreachable.
     """
-    recorded = parts.store.read(parts.pipeline)
-    require_deployed(parts, recorded)
+    while True:
+        recorded = parts.store.read(parts.pipeline)
+        require_deployed(parts, recorded)
+        try:
+            return _plan(parts, recorded, until, progress)
+        except AttemptLost:
+            if parts.store.read(parts.pipeline).stop_at == recorded.stop_at:
+                raise
+            progress("a stop was asked for meanwhile: what is to be planned is looked at again")
+
+
+def _plan(
+    parts: Parts, recorded: PipelineState, until: datetime | None, progress: Progress
+) -> Planned:
+    """The same, of what was recorded when it began."""
     if recorded.pending is not None:
         progress(f"{recorded.pending.text} recorded already and not committed yet")
         return Planned(recorded.pending, behind=True)

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lockstep.control.model import Division, OffsetRange, SourceSlice, TableSlice, TopicSlice
+from lockstep.control.model import (
+    Division,
+    Interval,
+    OffsetRange,
+    SourceSlice,
+    TableSlice,
+    TopicSlice,
+)
 from lockstep.control.preconditions import (
     Precondition,
     check_moment,
@@ -20,7 +27,15 @@ from lockstep.control.preconditions import (
     require,
 )
 
-__all__ = ["first_counts", "from_to", "positions_after", "positions_logged", "starts_of"]
+__all__ = [
+    "first_counts",
+    "from_to",
+    "has_forgotten",
+    "positions_after",
+    "positions_logged",
+    "starts_of",
+    "without_forgotten",
+]
 
 
 def first_counts(
@@ -135,6 +150,25 @@ def from_to(first: SourceSlice, last: SourceSlice) -> SourceSlice:
                 last, start=first.start, records=records if first.start != last.end else 0
             )
     raise AssertionError("the slices of a source are of one kind")
+
+
+def has_forgotten(positions: Iterable[SourceSlice], interval: Interval) -> bool:
+    """Whether an interval was divided with sources whose past was forgotten after that."""
+    known = {position.source for position in positions}
+    return any(s.source not in known for division in interval.divisions for s in division.slices)
+
+
+def without_forgotten(positions: Sequence[SourceSlice], interval: Interval) -> Interval:
+    """An interval without the slices of such sources: what they were to read may be gone."""
+    if not has_forgotten(positions, interval):
+        return interval
+    known = {position.source for position in positions}
+    return Interval(
+        tuple(
+            replace(division, slices=tuple(s for s in division.slices if s.source in known))
+            for division in interval.divisions
+        )
+    )
 
 
 def starts_of(slice_: TopicSlice) -> Mapping[int, int]:

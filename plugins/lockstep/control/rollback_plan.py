@@ -70,8 +70,9 @@ def plan_rollback(recorded: PipelineState, number: int, found: Opening) -> Rollb
         )
     if recorded.replaced is not None or target.last_step < recorded.rebuilt_step:
         raise WrongUse(
-            f"pipeline {recorded.name} cannot go back to version {number}: its queries have changed",
-            expected="a version made by the queries that are deployed",
+            f"pipeline {recorded.name} cannot go back to version {number}: its queries, or what is read "
+            "of its sources, have changed",
+            expected="a version made by what is deployed, and no piece of the interval that changed it",
             found=f"{number}, which ends at step {target.last_step}",
             next_step="deploy the queries of before: the next interval publishes the difference",
         )

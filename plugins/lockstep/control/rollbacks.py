@@ -70,8 +70,8 @@ def roll_back(state: PipelineState, change: RollBack, log: StepLog) -> PipelineS
     require(
         target.last_step >= state.rebuilt_step,
         lambda: (
-            f"version {target.number} ends at step {target.last_step}, and the queries have changed at "
-            f"step {state.rebuilt_step}: those that are deployed did not make it"
+            f"version {target.number} ends at step {target.last_step}, and queries or sources have "
+            f"changed up to step {state.rebuilt_step}: it is not, or not whole, of those deployed"
         ),
     )
     later = tuple(version for version in state.versions if version.number > target.number)

@@ -44,7 +44,7 @@ from lockstep.control.model import (
     Lease,
     PipelineState,
 )
-from lockstep.control.positions import first_counts, positions_after
+from lockstep.control.positions import first_counts, has_forgotten, positions_after
 from lockstep.control.preconditions import Precondition, check_moment, require
 from lockstep.control.relayout import at_boundary, change_layout
 from lockstep.control.rollbacks import (
@@ -351,11 +351,21 @@ def _commit_version(state: PipelineState, change: CommitVersion, log: StepLog) -
         pending=None if pending is None else pending.after(version.last_step),
         replaced=None,
         loads=state.loads if change.load is None else _with_load(state.loads, change.load),
-        # Also of an interval that is run in pieces: what of its sources was forgotten is in no piece,
-        # and would be in those that are run again once the sources have positions.
-        rebuilt_step=pending.last_step if pending and state.replaced else state.rebuilt_step,
+        rebuilt_step=_rebuilt_step(state),
     )
     return replayed(committed, log) if state.dropped else committed
+
+
+def _rebuilt_step(state: PipelineState) -> int:
+    """That of the state in which a version of the pending interval, or of a piece of it, is committed.
+
+    A source that was forgotten is read by none of the pieces, though it is recorded with them. Once it
+    has a position again it would be read by those that are run once more.
+    """
+    pending = state.pending
+    assert pending is not None, "a version is committed of what is pending"
+    is_anew = state.replaced is not None or has_forgotten(state.positions, pending)
+    return pending.last_step if is_anew else state.rebuilt_step
 
 
 def _with_load(loads: tuple[Load, ...], load: Load) -> tuple[Load, ...]:
