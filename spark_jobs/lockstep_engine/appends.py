@@ -69,6 +69,10 @@ class Tables(State, MakesTables, Protocol):
         """Whether a column holds lists or maps."""
         ...
 
+    def columns(self, table: str, snapshot_id: int) -> pa.Schema:
+        """The columns that a table had at a snapshot."""
+        ...
+
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
     ) -> int | None:
@@ -203,7 +207,9 @@ def write_appends(
         return TableWrite(table, id_, head, state.added_records(table, head))
 
     with watch.part("create tables"):
-        in_parallel(make, new)
+        # The first makes the database, too, where it is not there: at once each would find none.
+        in_parallel(make, new[:1])
+        in_parallel(make, new[1:])
     with watch.part("branches"):
         # Those of tables that are written to are opened then, with what is written if it is here.
         untouched = [table for table in new if table not in appends.touched]

@@ -5,21 +5,21 @@ from __future__ import annotations
 import warnings
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lockstep.lake.remembering import unchanging
 
-__all__ = ["LeanTransaction", "OpeningTransaction", "ref_changes"]
+__all__ = ["CreatingTransaction", "LeanTransaction", "OpeningTransaction", "ref_changes"]
 
 # PyIceberg (0.12) says with each file that it does not know the property. What is written from here is
 # few rows, less than any row group.
 warnings.filterwarnings("ignore", r"Parquet writer option\(s\) .*row-group-size-bytes")
 
 
-class LeanTransaction(Transaction):
+class _Lean(Transaction):
     """A transaction that works out its metadata once for each update.
 
     PyIceberg (0.12) copies all of it, with every snapshot, each time that anybody looks at it: some
@@ -27,10 +27,7 @@ class LeanTransaction(Transaction):
     snapshots.
     """
 
-    def __init__(self, table: Table, autocommit: bool = False) -> None:
-        super().__init__(table, autocommit)
-        table.metadata = unchanging(table.metadata)
-        self._known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+    _known: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -41,6 +38,22 @@ class LeanTransaction(Transaction):
         if self._known is None or self._known[0] is not base or self._known[1] is not updates:
             self._known = (base, updates, super().table_metadata)
         return self._known[2]
+
+
+class LeanTransaction(_Lean):
+    """Of a table that is there."""
+
+    def __init__(self, table: Table, autocommit: bool = False) -> None:
+        super().__init__(table, autocommit)
+        table.metadata = unchanging(table.metadata)
+
+
+class CreatingTransaction(_Lean, CreateTableTransaction):
+    """Of a table that is not there yet."""
+
+    def __init__(self, begun: CreateTableTransaction) -> None:
+        super().__init__(begun._table)
+        self._table.metadata = unchanging(self._table.metadata)
 
 
 class OpeningTransaction(LeanTransaction):

@@ -22,9 +22,9 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table import CreateTableTransaction
 from sqlalchemy.exc import IntegrityError
 
+from lockstep.adapters.iceberg_commits import CreatingTransaction
 from lockstep.errors import EngineFailed, Refused, StateDiverged
 from lockstep.lake.opening import OpenCatalog
 
@@ -109,9 +109,10 @@ def _create(
     properties: Mapping[str, str],
     summary: Mapping[str, str],
 ) -> None:
-    def begun() -> CreateTableTransaction:
+    def begun() -> CreatingTransaction:
         versioned = {**properties, "format-version": str(_FORMAT_VERSION)}
-        return catalog.create_table_transaction(identifier, columns, properties=versioned)
+        transaction = catalog.create_table_transaction(identifier, columns, properties=versioned)
+        return CreatingTransaction(transaction)
 
     try:
         transaction = begun()

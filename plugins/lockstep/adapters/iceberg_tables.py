@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open, opened_at
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
 from lockstep.adapters.iceberg_files import append_to, as_table, replace_on
+from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.adapters.iceberg_making import make_table
 from lockstep.adapters.iceberg_netting import netted, rows_if_equal
 from lockstep.control.job import CatalogSettings
@@ -65,6 +67,13 @@ class IcebergTables(IcebergState):
         if table not in self._lists:
             self._lists[table] = _has_lists(self._load(table).schema().as_struct())
         return self._lists[table]
+
+    def columns(self, table: str, snapshot_id: int) -> pa.Schema:
+        """The columns that a table had at a snapshot."""
+        loaded = self._load(table)
+        schema_id = snapshot_of(table, loaded.metadata, snapshot_id).schema_id
+        schema = loaded.schema() if schema_id is None else loaded.schemas()[schema_id]
+        return schema_to_pyarrow(schema, include_field_ids=False)
 
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
@@ -31,7 +33,6 @@ from lockstep_engine.tables import (
     TABLE_PROPERTIES,
     add_columns,
     append,
-    ensure_table,
     overwrite,
     read_at,
     table_name,
@@ -102,11 +103,12 @@ class _SparkWriter:
         )
 
     def make(self) -> None:
-        wanted = self.outbox.select(*map(quoted, self.columns))
-        _check_types(self.target, wanted.schema)
-        summary = self.target.summary(-1)
-        view = self.target.view
-        ensure_table(self.state, view, wanted.schema, VIEW_PROPERTIES, summary)
+        target = self.target
+        # Spark would say the same, and has to look at the table for it.
+        there = self.state.columns(target.outbox_table, target.outbox_snapshot_id)
+        wanted = pa.schema([there.field(name) for name in self.columns])
+        _check_types(target, from_arrow_schema(wanted))
+        self.state.make(target.view, wanted, VIEW_PROPERTIES, target.summary(-1))
 
     def start(self) -> None:
         empty = self.outbox.select(*map(quoted, self.columns)).limit(0)
