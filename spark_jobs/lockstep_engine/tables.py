@@ -126,7 +126,6 @@ def ensure_table(
     table: str,
     schema: StructType,
     properties: Mapping[str, str] = TABLE_PROPERTIES,
-    summary: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Make `table` with columns of these types if it is not there: without Spark, which takes some
     times as long. Raises EngineFailed where Arrow has no such types, and what `make` does."""
@@ -138,7 +137,7 @@ def ensure_table(
             found=first_line(error),
             next_step="cast the column to a type that Iceberg has",
         ) from error
-    tables.make(table, columns, properties, summary)
+    tables.make(table, columns, properties, {})
 
 
 def _kept(type_text: str) -> str:

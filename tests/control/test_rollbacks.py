@@ -32,11 +32,13 @@ LAST = Version(4, "a3", 11, 0, {f"t{i}": 300 + i for i in range(3)})
 
 
 class Recorded:
-    """Four intervals of three steps each, versions 1 to 4 by a0 to a3, all published, none trimmed."""
+    """Four intervals of three steps each, or as many, versions 1 to 4 by a0 to a3, all published, none
+    trimmed."""
 
-    def __init__(self, *changes: Change) -> None:
+    def __init__(self, *changes: Change, intervals: int = 4) -> None:
         self.store = MemoryStore()
-        self.land(*(c for c in life(4) if type(c).__name__ not in ("TrimVersions", "TrimSteps")))
+        lived = life(intervals)
+        self.land(*(c for c in lived if type(c).__name__ not in ("TrimVersions", "TrimSteps")))
         self.land(*changes)
 
     @property
@@ -287,19 +289,34 @@ def test_an_interval_that_made_state_anew_in_pieces_is_gone_back_to_as_a_whole()
     assert recorded.steps() == (16, 16)
 
 
-def test_a_first_interval_that_was_read_without_a_source_is_not_gone_back_before() -> None:
-    """Nothing is made anew before there is a version; the source that was forgotten is recorded."""
-    recorded = Recorded(RecordInterval(interval(12, 4)))
-    recorded.land(Deploy(FILES, "i1", SINKS, sources=()))
+@pytest.mark.parametrize("intervals", [0, 4])
+def test_an_interval_that_was_read_without_a_source_is_gone_back_to_as_a_whole(
+    intervals: int,
+) -> None:
+    """Nothing is made anew where there is no version yet, or no view reads the source."""
+    first = 3 * intervals
+    recorded = Recorded(RecordInterval(interval(first, 4)), intervals=intervals)
+    before = recorded.state.version
+    recorded.land(Deploy(FILES, "i1", SINKS, sources=(), rebuilds=not intervals))
     assert recorded.state.replaced is None
-    recorded.replay_up_to(12, "piece")
-    recorded.replay_up_to(15, "rest")
-    recorded.land(RecordInterval(interval(16, 1)))
+    recorded.replay_up_to(first, "piece")
+    whole = recorded.replay_up_to(first + 3, "rest").version
+    recorded.land(RecordInterval(interval(first + 4, 1)))
     recorded.replay("newer")
-    for version, name in ((4, "a3"), (5, "piece")):
-        assert "have changed up to step 15" in recorded.refusal(RollBack(version, name))
-    recorded.land(RollBack(6, "rest"))
-    assert recorded.steps() == (16, 16)
+    for number, name in ((before.number, before.attempt), (before.number + 1, "piece")):
+        refusal = recorded.refusal(RollBack(number, name))
+        assert f"have changed up to step {first + 3}" in refusal
+    recorded.land(RollBack(whole.number, "rest"))
+    assert recorded.steps() == (first + 4, first + 4)
+
+
+def test_a_source_that_no_view_read_and_is_gone_limits_no_rollback_to_what_was_before() -> None:
+    """Its slices are in none of the dropped versions' rows, whoever runs them again."""
+    recorded = Recorded(Deploy(FILES, "i1", SINKS, sources=()), RollBack(3, "a2"))
+    recorded.replay("again")
+    assert recorded.state.rebuilt_step == -1
+    recorded.land(RollBack(2, "a1"))
+    assert recorded.steps() == (6, 8)
 
 
 def test_a_rollback_whose_divisions_are_gone_is_refused() -> None:

@@ -132,7 +132,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
         if any(field.metadata for field in kind):
             raise TypeError("a struct that stands for a type which Arrow has not, as a variant's")
         return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_nullable(kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))

@@ -26,7 +26,7 @@ def plan(parts: Parts, until: datetime | None, progress: Progress) -> Planned:
     stable offset and the newest snapshot; None makes one boundary, at the present, and where nothing
     came in that is no step, unless the project reads the time of its steps. After an interval that
     takes up the new partitions of a topic comes one that reads them (`growth`). Where a stop is asked
-    for meanwhile, it holds. Raises SourceChanged, WrongUse, Unreachable.
+    for meanwhile, it holds. Raises SourceChanged, WrongUse, Unreachable, AttemptLost.
     """
     while True:
         recorded = parts.store.read(parts.pipeline)

@@ -74,7 +74,8 @@ def plan_rollback(recorded: PipelineState, number: int, found: Opening) -> Rollb
             "of its sources, have changed",
             expected="a version made by what is deployed, and no piece of the interval that changed it",
             found=f"{number}, which ends at step {target.last_step}",
-            next_step="deploy the queries of before: the next interval publishes the difference",
+            next_step="go back to a later one; or deploy the queries of before, and the next interval "
+            "publishes the difference",
         )
     opening.require(recorded, number, found)
     return RollbackPlan(

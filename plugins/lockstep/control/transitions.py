@@ -360,12 +360,13 @@ def _rebuilt_step(state: PipelineState) -> int:
     """That of the state in which a version of the pending interval, or of a piece of it, is committed.
 
     A source that was forgotten is read by none of the pieces, though it is recorded with them. Once it
-    has a position again it would be read by those that are run once more.
+    has a position again it would be read by those that are run once more. What is replayed after a
+    rollback ran so the first time.
     """
     pending = state.pending
     assert pending is not None, "a version is committed of what is pending"
-    is_anew = state.replaced is not None or has_forgotten(state.positions, pending)
-    return pending.last_step if is_anew else state.rebuilt_step
+    is_forgotten = not state.dropped and has_forgotten(state.positions, pending)
+    return pending.last_step if is_forgotten or state.replaced else state.rebuilt_step
 
 
 def _with_load(loads: tuple[Load, ...], load: Load) -> tuple[Load, ...]:
