@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import CreateTableTransaction, Table, Transaction
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -52,8 +52,10 @@ class CreatingTransaction(_Lean, CreateTableTransaction):
     """Of a table that is not there yet."""
 
     def __init__(self, begun: CreateTableTransaction) -> None:
-        super().__init__(begun._table)
-        self._table.metadata = unchanging(self._table.metadata)
+        staged = begun._table
+        assert isinstance(staged, StagedTable), "the catalog has begun it"
+        super().__init__(staged)
+        staged.metadata = unchanging(staged.metadata)
 
 
 class OpeningTransaction(LeanTransaction):
