@@ -170,7 +170,7 @@ MUTANTS = (
         "2.1",
         "an interval is recorded only where none is pending",
         both(
-            rewritten(planning.plan, ("if recorded.pending is not None:", "if False:")),
+            rewritten(planning._plan, ("if recorded.pending is not None:", "if False:")),
             rewritten(transitions._record_interval, ("if pending is not None:", "if False:")),
         ),
     ),

@@ -364,7 +364,8 @@ def _rebuilt_step(state: PipelineState) -> int:
     rollback ran so the first time.
     """
     pending = state.pending
-    assert pending is not None, "a version is committed of what is pending"
+    if pending is None:
+        return state.rebuilt_step
     is_forgotten = not state.dropped and has_forgotten(state.positions, pending)
     return pending.last_step if is_forgotten or state.replaced else state.rebuilt_step
 
