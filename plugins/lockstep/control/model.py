@@ -316,10 +316,9 @@ class PipelineState:
     interval is pending for each, and what it gives is compared with theirs. `rebuilt_step` is the
     last step of the newest interval that made the state of a changed project, or was not read as it is
     recorded, since a source was forgotten; -1 where there was none. What versions before it hold is
-    another project's, or what only a part of that interval has made. `last_time` is the
-    time of the newest recorded step, and `positions` how far recorded steps have read each source: of a
-    topic, ranges of (partition, first offset ever, next offset); of a table, from None to the last
-    snapshot.
+    another project's, or what only a part of that interval has made. `last_time` is the time of the
+    newest recorded step, and `positions` how far recorded steps have read each source: of a topic,
+    ranges of (partition, first offset ever, next offset); of a table, from None to the last snapshot.
     `revision` rises with each change. Divisions of steps before `oldest_step` are trimmed. `files`
     are what was deployed last; where they need other state than the newest version holds, `replaced`
     is there until a version is committed. `stop_at` is the step before which the pipeline stops,

@@ -128,10 +128,10 @@ def _slice_goes_on(before: SourceSlice, after: SourceSlice) -> bool:
 
 def _as_one(run: Sequence[Division]) -> Division:
     """From where the first starts to where the last ends."""
-    first, *others = run
-    if not others:
+    first, last = run[0], run[-1]
+    if first is last:
         return first
-    return replace(first, slices=tuple(map(from_to, first.slices, others[-1].slices)))
+    return replace(first, slices=tuple(map(from_to, first.slices, last.slices)))
 
 
 def from_to(first: SourceSlice, last: SourceSlice) -> SourceSlice:
