@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from time import sleep
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +18,7 @@ from lake_builders import Lake, local_catalog
 from sqlalchemy import QueuePool
 
 from lockstep.control.job import CatalogSettings
+from lockstep.errors import Unreachable
 from lockstep.lake.opening import OpenCatalog
 from lockstep.lake.remembering import RememberingCatalog
 
@@ -111,6 +115,37 @@ def test_another_file_is_another_catalog_though_somebody_is_there(
     shutil.move(tmp_path / "kept.db", database(settings))
     assert tables(settings) == {"t"}
     assert {name for _, name in before.list_tables("db")} == {"t", "later"}
+
+
+def test_readers_of_a_file_never_wait_from_its_first_connection_on(
+    settings: CatalogSettings,
+) -> None:
+    """Who asks for that mode of a file that is not in it is refused beside a transaction, however long
+    it would wait. Spark's JDBC asks with every connection."""
+    file = database(settings)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("CREATE TABLE of_somebody (column_ TEXT)")
+        other.execute("BEGIN IMMEDIATE")
+        with (
+            closing(sqlite3.connect(file, timeout=20, isolation_level=None)) as connection,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            connection.execute("PRAGMA journal_mode=WAL")
+        with ThreadPoolExecutor() as threads:
+            opening = threads.submit(OpenCatalog(settings).connected)
+            sleep(0.5)
+            assert not opening.done()
+            other.execute("COMMIT")
+            assert opening.result().list_namespaces() == []
+        other.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+            assert connection.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+
+
+def test_a_catalog_whose_file_cannot_be_opened_does_not_answer(settings: CatalogSettings) -> None:
+    database(settings).mkdir()
+    with pytest.raises(Unreachable, match="unable to open"):
+        OpenCatalog(settings).connected()
 
 
 def test_a_process_that_is_forked_has_a_catalog_of_its_own(settings: CatalogSettings) -> None:

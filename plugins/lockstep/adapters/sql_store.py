@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache, partial
@@ -45,6 +44,7 @@ from lockstep.control import transitions
 from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected, Restore, Unknown
 from lockstep.control.model import Division, PipelineState, Version
 from lockstep.errors import NotDeployed, StateDiverged, Unreachable, WrongUse
+from lockstep.sqlite import switch_to_wal
 
 __all__ = ["SqlStore"]
 
@@ -271,7 +271,7 @@ class SqlStore:
                 next_step="install the Lockstep that wrote it, or set LOCKSTEP_STORE_URL",
             )
         if self._engine.dialect.name == "sqlite":
-            _switch_to_wal(self._engine)
+            switch_to_wal(self._engine, _BUSY_TIMEOUT_SECONDS)
         with self._engine.connect() as plain:
             connection = plain.execution_options(lockstep_writes=True)
             with connection.begin():
@@ -344,22 +344,6 @@ def _sqlite_begin(connection: Connection) -> None:
     """A write takes SQLite's lock at once: one that is taken midway can fail without waiting."""
     writes = connection.get_execution_options().get("lockstep_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _switch_to_wal(engine: Engine) -> None:
-    """Readers then never wait for the writer. The switch does not wait for others by itself."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_SECONDS
-    while True:
-        connection = engine.raw_connection()
-        try:
-            connection.cursor().execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        finally:
-            connection.close()
 
 
 def _revision(connection: Connection) -> str | None:

@@ -34,10 +34,15 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, make_url, select
 
+from lockstep.sqlite import switch_to_wal
+
 __all__ = ["RememberingCatalog", "unchanging"]
 
 TABLES = 200
 """As many tables' newest metadata a process keeps: some kilobytes a snapshot."""
+
+BUSY_SECONDS = 30
+"""How long the first to come waits for those who have a SQLite catalog's file open."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -143,6 +148,13 @@ class RememberingCatalog(SqlCatalog):
             self._init_catalog()
         self._users[id(user)] = ref(user)
         finalize(user, self._leave, id(user)).atexit = False
+
+    def _init_catalog(self) -> None:
+        """Spark's JDBC asks for that mode wherever it connects, and fails where it is the first to and
+        somebody is there."""
+        if self.engine.dialect.name == "sqlite":
+            switch_to_wal(self.engine, BUSY_SECONDS)
+        super()._init_catalog()
 
     def _leave(self, user: int) -> None:
         """Called where an object is collected, which may be in the midst of anything: no lock is taken
