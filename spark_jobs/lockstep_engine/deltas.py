@@ -118,17 +118,19 @@ def step_before() -> Column:
 
 def absolute_steps(rows: DataFrame, first: int, last: int) -> DataFrame:
     """The rows with the recorded step in place of the interval's own number for it."""
-    return rows.withColumn(STEP, by_step(range(first, last + 1)))
+    # A thousand literals take longer to write down than to look up.
+    return rows.withColumn(STEP, _of_step(F.sequence(F.lit(first), F.lit(last))))
 
 
 def by_step(values: Iterable[int]) -> Column:
-    """The value of the row's step, of one for each of the interval's; null for the step before them.
+    """The value of the row's step, of one for each of the interval's; null for the step before them."""
+    return _of_step(F.lit(list(values)))
 
-    By look-up in an array, which generated code refers to and does not contain. Rows of the step before
-    are filtered out by then, but Spark's optimizer may have it the other way round.
-    """
-    value = F.lit(list(values)).cast("array<bigint>")[F.col(STEP)]
-    return F.when(F.col(STEP) >= FIRST, value)
+
+def _of_step(values: Column) -> Column:
+    """By look-up in an array, which generated code refers to and does not contain. Rows of the step
+    before are filtered out by then, but Spark's optimizer may have it the other way round."""
+    return F.when(F.col(STEP) >= FIRST, values.cast("array<bigint>")[F.col(STEP)])
 
 
 def merge_steps(delta: DataFrame, columns: Iterable[str]) -> DataFrame:
