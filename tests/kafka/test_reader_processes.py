@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -34,9 +35,9 @@ def _no_readers() -> Iterator[None]:
 
 def test_a_process_ends_where_its_questions_do() -> None:
     one = Reader()
-    one._asked.close()
+    one._link.shutdown(socket.SHUT_WR)
     assert one._process.wait(60) == 0
-    assert one._answers.read() == b""
+    assert one._link.recv(1) == b""
     one.end()
 
 
@@ -46,16 +47,22 @@ def test_a_process_answers_failures_and_goes_on() -> None:
     batch = pa.record_batch({"n": pa.array([1, 2, 3])})
     with a_reader() as one:
         with pytest.raises(CannotRead, match=r"^TypeError: 'NoneType' object is not iterable$"):
-            _ask(one, SimpleNamespace(records=print), wanted)
+            _ask(one, SimpleNamespace(told=print), wanted)
         with pytest.raises(CannotRead, match=r"^AttributeError: "):
             _ask(one, SimpleNamespace(), wanted)
         # Of a terminal, which interrupts them all.
         one._process.send_signal(signal.SIGINT)
-        found = _ask(
-            one, SimpleNamespace(records={wanted: [batch]}.get, shape=batch.schema), wanted
-        )
-        assert found == [batch]
+        assert _ask(one, _told({wanted: [batch]}), wanted) == [batch]
     assert idle_processes() == [one._process]
+
+
+def _told(batches: Mapping[OffsetRange, Sequence[pa.RecordBatch]]) -> SimpleNamespace:
+    """Of records all of whose columns are told."""
+    return SimpleNamespace(told=batches.get, whole=_as_it_is)
+
+
+def _as_it_is(batch: pa.RecordBatch, _partition: int) -> pa.RecordBatch:
+    return batch
 
 
 def _ask(one: Reader, reading: Any, wanted: OffsetRange) -> list[pa.RecordBatch]:
@@ -107,11 +114,10 @@ def test_a_fork_has_no_readers_of_its_parent() -> None:
         for _ in range(seats()):
             taken.enter_context(readers._READERS.seats)
         assert _in_fork(_is_without_readers) == 0
-        assert _in_fork(lambda: not any(_pipes(one))) == 0
-    assert all(_pipes(one))
+        assert _in_fork(lambda: not _has_link(one)) == 0
+    assert _has_link(one)
     assert list(readers._READERS.idle) == [one]
-    reading = SimpleNamespace(records={wanted: [batch]}.get, shape=batch.schema)
-    assert _ask(one, reading, wanted) == [batch]
+    assert _ask(one, _told({wanted: [batch]}), wanted) == [batch]
 
 
 def _is_without_readers() -> bool:
@@ -122,9 +128,9 @@ def _is_without_readers() -> bool:
     return none and free == [True] * seats() + [False]
 
 
-def _pipes(one: Reader) -> list[bool]:
-    """Whether what leads to a reader is a pipe."""
-    return [stat.S_ISFIFO(os.fstat(end.fileno()).st_mode) for end in (one._asked, one._answers)]
+def _has_link(one: Reader) -> bool:
+    """Whether what leads to a reader is a socket."""
+    return stat.S_ISSOCK(os.fstat(one._link.fileno()).st_mode)
 
 
 def _in_fork(is_so: Callable[[], bool]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -39,11 +40,17 @@ from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
 from lockstep_engine.kernels.plain_kinds import PlainRows
 from lockstep_engine.kernels.plain_values import PlainColumn
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.sources import plain_reading, plain_records, reader, readers, reading_here
+from lockstep_engine.sources import (
+    handing_over,
+    plain_reading,
+    plain_records,
+    readers,
+    reading_here,
+)
 from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.sources.offsets import StepRange
 from lockstep_engine.sources.plain_reading import PlainReading
-from lockstep_engine.sources.readers import CannotRead, Reader, a_reader, seats
+from lockstep_engine.sources.readers import CannotRead, a_reader, seats
 from lockstep_engine.sources.reading_here import read_here
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ kafka = pytest.mark.kafka
 spark_server = pytest.mark.spark
 
 ROOM = 1 << 30
+HEAD = handing_over._HEAD
 CUTS = ((0, 20), (20, 40), (40, 50))
 GOOD = b'{"n": %d, "t": "a\xc3\xa9"}'
 
@@ -268,13 +276,13 @@ def test_processes_that_are_killed_as_they_read_are_replaced(
     longer = replace(some, ranges=(StepRange(0, 0, 51, 0),))
     killed = []
 
-    def kill_and_listen(asked: Reader) -> tuple[bytes, pa.Buffer]:
-        killed.append(asked._process)
-        asked._process.kill()
-        return answer(asked)
+    def kill_and_listen(link: socket.socket) -> tuple[bytes, Any]:
+        [asked] = [one._process for one in readers._READERS.all if one._link is link]
+        killed.append(asked)
+        asked.kill()
+        return handing_over.receive(link)
 
-    answer = Reader._answer
-    with patch.object(Reader, "_answer", kill_and_listen):
+    with patch.object(readers, "receive", kill_and_listen):
         assert read_here(longer, ROOM) is None
     assert killed
     assert {one.returncode for one in killed} == {-signal.SIGKILL}
@@ -287,8 +295,9 @@ def test_processes_that_are_killed_as_they_read_are_replaced(
     [
         (b"", "it said nothing more"),
         (b"b\0", "it said nothing more"),
-        (reader.HEAD.pack(reader.BATCH, 9) + b"12345678", "it said less than it announced"),
-        (reader.HEAD.pack(reader.FAILED, 4) + b"oops", "^oops$"),
+        (HEAD.pack(handing_over.BATCH, 9) + b"12345678", "it said less than it announced"),
+        (HEAD.pack(handing_over.FAILED, 5) + b"oops", "it said less than it announced"),
+        (HEAD.pack(handing_over.FAILED, 4) + b"oops", "^oops$"),
     ],
 )
 def test_answers_that_are_none(
@@ -296,7 +305,8 @@ def test_answers_that_are_none(
 ) -> None:
     told, program = tmp_path / "told", tmp_path / "program"
     told.write_bytes(answer)
-    program.write_text(f"#!/bin/sh\nhead -c 1 >{tmp_path}/asked\ncat {told}\n")
+    # What it is asked comes as one, and all of it is taken: else nobody would be told the end.
+    program.write_text(f"#!/bin/sh\ndd bs=1M count=1 of={tmp_path}/asked\ncat {told} >&0\n")
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     reading = plain_reading_of("h:1", "t", StepRange(0, 0, 9, 0))

@@ -97,6 +97,30 @@ class PlainReading:
 
     def records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Those of a slice, in order. Raises KafkaException, SourceChanged."""
+        for told in self.told(wanted):
+            yield self.whole(told, wanted.partition)
+
+    def whole(self, told: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+        """With the columns that were left out of what was told of a partition."""
+        rows = told.num_rows
+
+        def untold(field: pa.Field) -> pa.Array:
+            match field.name:
+                case "_partition":
+                    return pa.repeat(pa.scalar(partition, field.type), rows)
+                case "_topic":
+                    return pa.repeat(self.topic, rows)
+                case name if name == PLAIN:
+                    return pa.repeat(True, rows)
+            return pa.nulls(rows, field.type)
+
+        there = set(told.schema.names)
+        columns = [told[one.name] if one.name in there else untold(one) for one in self.shape]
+        return pa.RecordBatch.from_arrays(columns, schema=self.shape)
+
+    def told(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The same, without the columns that say the same of all records of a batch, or nothing: most
+        have no others than those of their values, and these may be few. Raises as `records` does."""
         steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
         rest = 0
         common = _CONSUMER if wanted.records > _FEW_RECORDS else _CONSUMER_OF_FEW
@@ -110,11 +134,10 @@ class PlainReading:
                 found = self.kind.read(map(_KEY, messages), values)
                 plain = found[PLAIN].combine_chunks().true_count
                 rest = _REST if plain < len(values) / 2 else 0
-            yield self._batch(wanted.partition, messages, values, found, steps)
+            yield self._told(messages, values, found, steps)
 
-    def _batch(
+    def _told(
         self,
-        partition: int,
         messages: Sequence[Any],
         values: Sequence[bytes | None],
         found: pa.Table,
@@ -125,34 +148,33 @@ class PlainReading:
         left: Sequence[int] = ()
         if is_plain.true_count < rows:
             left = np.flatnonzero(~is_plain.to_numpy(zero_copy_only=False)).tolist()
-        times = range(rows) if self.shows_timestamp else left
 
         def of(
-            places: Sequence[int], value: Callable[[int], object], kind: pa.DataType
+            places: Iterable[int], value: Callable[[int], object], kind: pa.DataType
         ) -> pa.Array:
-            if not places:
-                return pa.nulls(rows, kind)
             made: list[object] = [None] * rows
             for place in places:
                 made[place] = value(place)
             return pa.array(made, kind)
 
-        milliseconds = of(
-            times, lambda place: messages[place].timestamp()[1], pa.timestamp("ms", "UTC")
-        )
-        made = {
-            "_partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            "_offset": pa.array(offsets),
-            "_timestamp": milliseconds.cast(self.shape.field("_timestamp").type),
-            "_key": of(left, lambda place: messages[place].key(), pa.binary()),
-            "_value": of(left, values.__getitem__, pa.binary()),
-            "_topic": pa.repeat(self.topic, rows),
-            self.step: pa.array(steps(offsets)),
-            PLAIN: is_plain,
-        }
-        columns = [made[name] for name in self.shape.names if name in made]
+        made = {"_offset": pa.array(offsets), self.step: pa.array(steps(offsets))}
+        if left:
+            made |= {
+                "_key": of(left, lambda place: messages[place].key(), pa.binary()),
+                "_value": of(left, values.__getitem__, pa.binary()),
+                PLAIN: is_plain,
+            }
+        if left or self.shows_timestamp:
+            times = range(rows) if self.shows_timestamp else left
+            milliseconds = of(
+                times, lambda place: messages[place].timestamp()[1], pa.timestamp("ms", "UTC")
+            )
+            made["_timestamp"] = milliseconds.cast(self.shape.field("_timestamp").type)
+        fields = [one for one in self.shape if one.name in made]
+        columns = [made[one.name] for one in fields]
         columns.extend(found[str(place)].combine_chunks() for place in self.places)
-        return pa.RecordBatch.from_arrays(columns, schema=self.shape)
+        fields.extend(list(self.shape)[len(self.shape) - len(self.places) :])
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,25 @@
-"""`python -m lockstep_engine.sources.reader`: slices of topics on stdin, their records on stdout.
+"""`python -m lockstep_engine.sources.reader`: reads slices of topics for who has started it.
 
-::
-
-    in    pickles of (PlainReading, OffsetRange)
-    out   for each, messages of a kind, a length and as many bytes: batches of Arrow, and at last
-          `done`, or `failed` with a sentence
-
-It ends where stdin does. What anything prints goes to stderr.
+Its stdin is a socket: pickles of (PlainReading, OffsetRange) come in, and what is read goes back, as
+`handing_over` has it. It ends where these do. What anything prints goes to stderr.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import signal
-import struct
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.abc import MetaPathFinder
 
 import pyarrow as pa
 
-__all__ = ["BATCH", "DONE", "FAILED", "HEAD", "large"]
+from lockstep_engine.sources.handing_over import DONE, FAILED, hand_over, tell
 
-HEAD = struct.Struct("<cQ")
-BATCH, DONE, FAILED = b"b", b"d", b"f"
+__all__ = ["large"]
 
 _ROWS = 1 << 16
 """Of a batch, about: whoever goes on from them does so for each."""
@@ -39,25 +34,20 @@ def main() -> int:
     # would take a sixth of the time. So that is done once for each slice, and not in what was imported.
     gc.freeze()
     gc.disable()
-    asked, answers, sys.stdout = sys.stdin.buffer, sys.stdout.buffer, sys.stderr
-
-    def answer(kind: bytes, content: pa.Buffer | bytes = b"") -> None:
-        answers.write(HEAD.pack(kind, len(content)))
-        answers.write(content)
-
+    asked, sys.stdout = sys.stdin.buffer, sys.stderr
+    other = socket.socket(fileno=os.dup(asked.fileno()))
     while True:
         try:
             reading, wanted = pickle.load(asked)
         except EOFError:
             return 0
         try:
-            for batch in large(reading.records(wanted)):
-                answer(BATCH, batch.serialize())
+            for batch in large(reading.told(wanted)):
+                hand_over(other, batch)
         except Exception as error:
-            answer(FAILED, f"{type(error).__name__}: {error}".encode())
+            tell(other, FAILED, f"{type(error).__name__}: {error}".encode())
         else:
-            answer(DONE)
-        answers.flush()
+            tell(other, DONE)
         gc.collect()
 
 
@@ -73,9 +63,13 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, in batches that are large but for the last."""
+    """The same rows, in batches that are large but for the last, and for those before one of another
+    shape."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
+        if waiting and waiting[0].schema != batch.schema:
+            yield pa.concat_batches(waiting)
+            waiting = []
         waiting.append(batch)
         if sum(one.num_rows for one in waiting) >= _ROWS:
             yield pa.concat_batches(waiting)

@@ -7,29 +7,27 @@ They are started when they are first wanted, and stay for as long as this proces
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import BoundedSemaphore
-from typing import IO
 from weakref import WeakSet
 
 import pyarrow as pa
 
 from lockstep.control.model import OffsetRange
 from lockstep.threads import processors
+from lockstep_engine.sources.handing_over import receive
 from lockstep_engine.sources.plain_reading import PlainReading
-from lockstep_engine.sources.reader import BATCH, DONE, HEAD
 
 __all__ = ["CannotRead", "Reader", "a_reader", "seats"]
 
 _END_SECONDS = 5.0
-_PIPE_BYTES = 1 << 20
 _MOST = 4
 
 
@@ -42,32 +40,30 @@ class Reader:
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
-            # -P: the folder that this process happens to be in is not before the standard library
-            [sys.executable or "python3", "-P", "-m", "lockstep_engine.sources.reader"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        with suppress(AttributeError, OSError):
-            # So that neither waits for the other so often. Only Linux has it, and may refuse.
-            fcntl.fcntl(self._answers, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._link, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                # -P: the folder that this process happens to be in is not before the standard library
+                [sys.executable or "python3", "-P", "-m", "lockstep_engine.sources.reader"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
 
     def read(self, reading: PlainReading, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a slice, of the reading's shape. Raises CannotRead, after which, as after what
         is not read to its end, it has to be ended."""
         try:
-            pickle.dump((reading, wanted), self._asked)
-            self._asked.flush()
+            self._link.sendall(pickle.dumps((reading, wanted)))
             while True:
-                kind, content = self._answer()
-                if kind != BATCH:
+                _, found = receive(self._link)
+                if not isinstance(found, pa.RecordBatch):
                     break
-                yield pa.ipc.read_record_batch(content, reading.shape)
+                yield reading.whole(found, wanted.partition)
         except (OSError, EOFError) as error:
             raise CannotRead(f"the process that reads has ended: {error}") from error
-        if kind != DONE:
-            raise CannotRead(content.to_pybytes().decode())
+        if found is not None:
+            raise CannotRead(found)
 
     @property
     def is_alive(self) -> bool:
@@ -77,38 +73,15 @@ class Reader:
     def forget(self) -> None:
         """In a process that was forked from its own, so that it ends with that alone."""
         nothing = os.open(os.devnull, os.O_RDWR)
-        for pipe in (self._asked, self._answers):
-            os.dup2(nothing, pipe.fileno())
+        os.dup2(nothing, self._link.fileno())
         os.close(nothing)
 
     def end(self) -> None:
         """Whatever it does."""
-        for pipe in (self._asked, self._answers):
-            with suppress(OSError):
-                pipe.close()
+        self._link.close()
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
-
-    def _answer(self) -> tuple[bytes, pa.Buffer]:
-        head = self._answers.read(HEAD.size)
-        if len(head) < HEAD.size:
-            raise EOFError("it said nothing more")
-        kind, size = HEAD.unpack(head)
-        content = self._answers.read(size)
-        if len(content) < size:
-            raise EOFError("it said less than it announced")
-        return kind, pa.py_buffer(content)
-
-    @property
-    def _asked(self) -> IO[bytes]:
-        assert self._process.stdin is not None, "it is a pipe"
-        return self._process.stdin
-
-    @property
-    def _answers(self) -> IO[bytes]:
-        assert self._process.stdout is not None, "it is a pipe"
-        return self._process.stdout
 
 
 def seats() -> int:

@@ -1,0 +1,181 @@
+"""What one process tells another of what it has read, and which columns of it it does not tell."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lockstep.control.kafka_options import KafkaConnection
+from lockstep.control.model import OffsetRange
+from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
+from lockstep_engine.kernels.plain_kinds import PlainRows
+from lockstep_engine.kernels.plain_values import PlainColumn
+from lockstep_engine.sources import plain_reading, reader
+from lockstep_engine.sources.handing_over import BATCH, DONE, FAILED, hand_over, receive, tell
+from lockstep_engine.sources.offsets import StepRange
+from lockstep_engine.sources.plain_reading import PlainReading
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    here, there = socket.socketpair()
+    with here, there:
+        yield here, there
+
+
+def numbers(first: int, end: int) -> pa.RecordBatch:
+    texts = [None if number % 3 else f"text {number}" for number in range(first, end)]
+    columns = {"n": pa.array(range(first, end), pa.int64()), "t": pa.array(texts, pa.string())}
+    return pa.record_batch(columns)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def no_such_call(name: str) -> int:
+    raise OSError(f"{name}: not permitted")
+
+
+@pytest.mark.parametrize("has_memory_files", [True, False])
+def test_what_is_told_is_what_comes(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, has_memory_files: bool
+) -> None:
+    """Batches stay what they are once nobody is there any more."""
+    if not has_memory_files:
+        monkeypatch.setattr(os, "memfd_create", no_such_call)
+    here, there = ends
+    before = descriptors()
+    batches = [numbers(0, 3), numbers(3, 50_000), numbers(0, 0)]
+    for batch in batches:
+        hand_over(there, batch)
+    tell(there, DONE)
+    tell(there, FAILED, "é: no".encode())
+    there.close()
+    found = [receive(here) for _ in range(5)]
+    assert found == [*((BATCH, one) for one in batches), (DONE, None), (FAILED, "é: no")]
+    with pytest.raises(EOFError, match="nothing more"):
+        receive(here)
+    # A thousand batches may be there at a time.
+    assert descriptors() == before - 1
+
+
+def test_nobody_is_told_where_nobody_is(ends: Ends) -> None:
+    here, there = ends
+    here.close()
+    with pytest.raises(OSError, match="Broken pipe"):
+        hand_over(there, numbers(0, 3))
+    with pytest.raises(OSError, match="Broken pipe"):
+        tell(there, DONE)
+
+
+def test_batches_of_another_shape_are_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_ROWS", 5)
+    other = pa.record_batch({"n": pa.array([7, 8], pa.int64())})
+    given = [numbers(0, 2), numbers(2, 4), other, numbers(4, 6), numbers(6, 10), numbers(10, 11)]
+    assert list(reader.large(given)) == [numbers(0, 4), other, numbers(4, 10), numbers(10, 11)]
+
+
+@dataclass(frozen=True)
+class Message:
+    """As much of one of Kafka's client as reading asks for."""
+
+    at: int
+    text: bytes
+
+    def error(self) -> None:
+        return None
+
+    def key(self) -> bytes:
+        return b"key of %d" % self.at
+
+    def value(self) -> bytes:
+        return self.text
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000 * self.at
+
+
+SHAPE = pa.schema(
+    [
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", pa.timestamp("us", "UTC")),
+        ("_key", pa.binary()),
+        ("_value", pa.binary()),
+        ("_topic", pa.string()),
+        ("_step", pa.int64()),
+        (PLAIN, pa.bool_()),
+        ("n of it", pa.int64()),
+    ]
+)
+STEPS = (StepRange(3, 10, 12, 0), StepRange(3, 12, 20, 1))
+READING = PlainReading(
+    KafkaConnection("h:1"),
+    "t",
+    STEPS,
+    PlainRows(PlainObject((PlainColumn("n", pa.int64(), False),))),
+    (0,),
+    SHAPE,
+    "_step",
+)
+GOOD, BAD = [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'], b"[1]"
+
+
+def told_of(
+    monkeypatch: pytest.MonkeyPatch, reading: PlainReading, texts: Sequence[bytes]
+) -> pa.RecordBatch:
+    messages = [Message(10 + place, text) for place, text in enumerate(texts)]
+    monkeypatch.setattr(plain_reading, "_messages", lambda *_: iter([messages]))
+    [told] = reading.told(OffsetRange(3, 10, 10 + len(texts)))
+    return told
+
+
+def whole(reading: PlainReading, told: pa.RecordBatch) -> list[dict[str, object]]:
+    found = reading.whole(told, 3)
+    assert found.schema == SHAPE
+    found.validate(full=True)
+    times = found["_timestamp"].cast(pa.int64()).to_pylist()
+    return [{**row, "_timestamp": time} for row, time in zip(found.to_pylist(), times, strict=True)]
+
+
+def row(place: int, **others: object) -> dict[str, object]:
+    known = {"_partition": 3, "_offset": 10 + place, "_topic": "t", "_step": int(place >= 2)}
+    plain = {"_timestamp": None, "_key": None, "_value": None, PLAIN: True, "n of it": place + 1}
+    return {**known, **plain, **others}
+
+
+def test_of_plain_records_their_values_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = told_of(monkeypatch, READING, GOOD)
+    assert told.schema.names == ["_offset", "_step", "n of it"]
+    assert whole(READING, told) == [row(0), row(1), row(2)]
+
+
+def test_times_are_told_where_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = replace(READING, shows_timestamp=True)
+    told = told_of(monkeypatch, reading, GOOD)
+    assert told.schema.names == ["_offset", "_timestamp", "_step", "n of it"]
+    times = [{"_timestamp": 1_000_000 * place} for place in (10, 11, 12)]
+    assert whole(reading, told) == [row(place, **times[place]) for place in range(3)]
+
+
+def test_a_record_that_is_not_plain_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = told_of(monkeypatch, READING, [GOOD[0], BAD, GOOD[2]])
+    assert told.schema.names == [
+        *("_offset", "_timestamp", "_key", "_value", "_step", PLAIN, "n of it")
+    ]
+    first, bad, last = whole(READING, told)
+    assert (first, last) == (row(0), row(2))
+    undecided = {PLAIN: False, "_timestamp": 11_000_000, "_key": b"key of 11", "_value": BAD}
+    assert bad == row(1, **undecided, **{"n of it": bad["n of it"]})
