@@ -7,7 +7,10 @@ import time
 
 from sqlalchemy import Engine
 
-__all__ = ["switch_to_wal"]
+__all__ = ["CATALOG_WAIT_SECONDS", "switch_to_wal"]
+
+CATALOG_WAIT_SECONDS = 30
+"""How long whoever wants to write to an Iceberg catalog waits for others."""
 
 
 def switch_to_wal(engine: Engine, wait_seconds: float) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from urllib.parse import urlsplit
@@ -41,7 +42,7 @@ def shared(opened: OpenCatalog) -> RememberingCatalog:
 
 
 def database(settings: CatalogSettings) -> Path:
-    return Path(urlsplit(settings.pyiceberg["uri"]).path)
+    return Path("/", urlsplit(settings.pyiceberg["uri"]).path.lstrip("/"))
 
 
 def tables(settings: CatalogSettings) -> set[str]:
@@ -127,7 +128,7 @@ def test_readers_of_a_file_never_wait_from_its_first_connection_on(
         other.execute("CREATE TABLE of_somebody (column_ TEXT)")
         other.execute("BEGIN IMMEDIATE")
         with (
-            closing(sqlite3.connect(file, timeout=20, isolation_level=None)) as connection,
+            closing(sqlite3.connect(file, timeout=3600, isolation_level=None)) as connection,
             pytest.raises(sqlite3.OperationalError, match="locked"),
         ):
             connection.execute("PRAGMA journal_mode=WAL")
@@ -140,6 +141,15 @@ def test_readers_of_a_file_never_wait_from_its_first_connection_on(
         other.execute("BEGIN IMMEDIATE")
         with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
             assert connection.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+
+
+def test_who_may_only_read_a_catalog_reads_it(settings: CatalogSettings) -> None:
+    make(settings, "t")
+    with closing(sqlite3.connect(database(settings), isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    uri = f"sqlite:///file:{database(settings)}?mode=ro&uri=true"
+    reading = replace(settings, pyiceberg={**settings.pyiceberg, "uri": uri})
+    assert OpenCatalog(reading).load("db", "t").name() == ("db", "t")
 
 
 def test_a_catalog_whose_file_cannot_be_opened_does_not_answer(settings: CatalogSettings) -> None:

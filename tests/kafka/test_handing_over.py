@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeoutError
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -16,8 +20,15 @@ from lockstep.control.model import OffsetRange
 from lockstep_engine.kernels.plain_json import PLAIN, PlainObject
 from lockstep_engine.kernels.plain_kinds import PlainRows
 from lockstep_engine.kernels.plain_values import PlainColumn
-from lockstep_engine.sources import plain_reading, reader
-from lockstep_engine.sources.handing_over import BATCH, DONE, FAILED, hand_over, receive, tell
+from lockstep_engine.sources import handing_over, plain_reading, reader
+from lockstep_engine.sources.handing_over import (
+    BATCH,
+    DONE,
+    FAILED,
+    NobodyThere,
+    Telling,
+    receive,
+)
 from lockstep_engine.sources.offsets import StepRange
 from lockstep_engine.sources.plain_reading import PlainReading
 
@@ -50,31 +61,67 @@ def test_what_is_told_is_what_comes(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, has_memory_files: bool
 ) -> None:
     """Batches stay what they are once nobody is there any more."""
+    temporary = Mock(wraps=TemporaryFile)
+    monkeypatch.setattr(handing_over, "TemporaryFile", temporary)
     if not has_memory_files:
         monkeypatch.setattr(os, "memfd_create", no_such_call)
     here, there = ends
     before = descriptors()
     batches = [numbers(0, 3), numbers(3, 50_000), numbers(0, 0)]
-    for batch in batches:
-        hand_over(there, batch)
-    tell(there, DONE)
-    tell(there, FAILED, "é: no".encode())
-    there.close()
-    found = [receive(here) for _ in range(5)]
-    assert found == [*((BATCH, one) for one in batches), (DONE, None), (FAILED, "é: no")]
+
+    def tell() -> None:
+        telling = Telling(there)
+        for batch in batches:
+            telling.hand_over(batch)
+        telling.end(DONE)
+        telling.end(FAILED, "\xe9: no".encode())
+        there.close()
+
+    with ThreadPoolExecutor(1) as beside:
+        told = beside.submit(tell)
+        found = [receive(here) for _ in range(5)]
+        told.result()
+    assert found == [*((BATCH, one) for one in batches), (DONE, None), (FAILED, "\xe9: no")]
+    assert temporary.call_count == (0 if has_memory_files else len(batches))
     with pytest.raises(EOFError, match="nothing more"):
         receive(here)
     # A thousand batches may be there at a time.
     assert descriptors() == before - 1
 
 
+def test_one_batch_is_under_way(ends: Ends) -> None:
+    here, there = ends
+    telling = Telling(there)
+    with ThreadPoolExecutor(1) as beside:
+        telling.hand_over(numbers(0, 3))
+        second = beside.submit(telling.hand_over, numbers(3, 6))
+        with pytest.raises(FuturesTimeoutError):
+            second.result(0.3)
+        assert receive(here) == (BATCH, numbers(0, 3))
+        second.result()
+        assert receive(here) == (BATCH, numbers(3, 6))
+
+
+def test_a_batch_that_did_not_come_is_not_waited_for(ends: Ends) -> None:
+    """The system leaves out a descriptor of which a process may have no more."""
+    here, there = ends
+    there.sendall(handing_over._HEAD.pack(BATCH, 1 << 40) + handing_over._HEAD.pack(DONE, 0))
+    with pytest.raises(EOFError, match="did not come"):
+        receive(here)
+
+
 def test_nobody_is_told_where_nobody_is(ends: Ends) -> None:
     here, there = ends
+    telling = Telling(there)
+    telling.hand_over(numbers(0, 3))
     here.close()
-    with pytest.raises(OSError, match="Broken pipe"):
-        hand_over(there, numbers(0, 3))
-    with pytest.raises(OSError, match="Broken pipe"):
-        tell(there, DONE)
+    before = descriptors()
+    with pytest.raises(NobodyThere):
+        telling.hand_over(numbers(3, 6))
+    with pytest.raises(NobodyThere):
+        telling.end(DONE)
+    # That of the batch that nobody has mapped.
+    assert descriptors() == before - 1
 
 
 def test_batches_of_another_shape_are_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +187,19 @@ def told_of(
     monkeypatch.setattr(plain_reading, "_messages", lambda *_: iter([messages]))
     [told] = reading.told(OffsetRange(3, 10, 10 + len(texts)))
     return told
+
+
+def test_after_a_mixed_batch_all_have_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a record here and there that is not plain would make many small batches."""
+    texts = [*GOOD[:2], BAD, GOOD[1], *GOOD[:2], *GOOD[:2]]
+    messages = [Message(10 + place, text) for place, text in enumerate(texts)]
+    parts = [messages[place : place + 2] for place in range(0, 8, 2)]
+    monkeypatch.setattr(plain_reading, "_messages", lambda *_: iter(parts))
+    first, *others = READING.told(OffsetRange(3, 10, 18))
+    assert first.schema.names == ["_offset", "_step", "n of it"]
+    assert [one.schema == others[0].schema for one in others] == [True] * 3
+    assert PLAIN in others[0].schema.names
+    assert whole(READING, others[1]) == [row(4, **{"n of it": 1}), row(5, **{"n of it": 2})]
 
 
 def whole(reading: PlainReading, told: pa.RecordBatch) -> list[dict[str, object]]:

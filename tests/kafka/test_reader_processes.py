@@ -85,14 +85,23 @@ def test_there_are_as_many_as_have_a_seat(monkeypatch: pytest.MonkeyPatch) -> No
             assert own.seats.acquire(blocking=False)
 
 
+@pytest.mark.parametrize("is_reading", [False, True])
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_processes_end_with_the_one_that_they_read_for(end: str) -> None:
+def test_processes_end_with_the_one_that_they_read_for(end: str, is_reading: bool) -> None:
     """All of them have what it prints to: who reads that waits for the last."""
     program = f"""
-import os, signal
+import operator, os, signal
+from types import SimpleNamespace
+import pyarrow as pa
+from lockstep.control.model import OffsetRange
 from lockstep_engine.sources.readers import a_reader
-with a_reader():
-    pass
+with a_reader() as one:
+    if {is_reading}:
+        # Of a thousand batches the first is taken only.
+        wanted, batch = OffsetRange(0, 0, 9), pa.record_batch({{"n": pa.array(range(70_000))}})
+        reading = SimpleNamespace(told={{wanted: [batch] * 1000}}.get, whole=operator.is_)
+        next(one.read(reading, wanted))
+        {end or "pass"}
 {end}
 """
     ended = subprocess.run(

@@ -295,7 +295,7 @@ def test_processes_that_are_killed_as_they_read_are_replaced(
     [
         (b"", "it said nothing more"),
         (b"b\0", "it said nothing more"),
-        (HEAD.pack(handing_over.BATCH, 9) + b"12345678", "it said less than it announced"),
+        (HEAD.pack(handing_over.BATCH, 9) + b"123456789", "its batch did not come"),
         (HEAD.pack(handing_over.FAILED, 5) + b"oops", "it said less than it announced"),
         (HEAD.pack(handing_over.FAILED, 4) + b"oops", "^oops$"),
     ],
@@ -306,7 +306,7 @@ def test_answers_that_are_none(
     told, program = tmp_path / "told", tmp_path / "program"
     told.write_bytes(answer)
     # What it is asked comes as one, and all of it is taken: else nobody would be told the end.
-    program.write_text(f"#!/bin/sh\ndd bs=1M count=1 of={tmp_path}/asked\ncat {told} >&0\n")
+    program.write_text(f"#!/bin/sh\ndd bs=65536 count=1 of={tmp_path}/asked\ncat {told} >&0\n")
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     reading = plain_reading_of("h:1", "t", StepRange(0, 0, 9, 0))

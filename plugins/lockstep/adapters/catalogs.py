@@ -14,11 +14,9 @@ from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import WrongUse
 from lockstep.sql.reading.spec import CATALOG_PREFIX
+from lockstep.sqlite import CATALOG_WAIT_SECONDS
 
 __all__ = ["catalog_settings"]
-
-BUSY_SECONDS = 30
-"""How long a writer waits for another one's commit to a SQLite catalog."""
 
 Properties = Mapping[str, str]
 
@@ -128,8 +126,8 @@ def _sqlite(path: str, query: dict[str, str]) -> tuple[str, str]:
             "sqlite:///<path of a file>",
             "a database in memory",
         )
-    jdbc = f"jdbc:sqlite:{file}?busy_timeout={BUSY_SECONDS * 1000}&journal_mode=WAL"
-    sqlalchemy = f"sqlite:///{file}?" + urlencode({"timeout": str(BUSY_SECONDS), **query})
+    jdbc = f"jdbc:sqlite:{file}?busy_timeout={CATALOG_WAIT_SECONDS * 1000}&journal_mode=WAL"
+    sqlalchemy = f"sqlite:///{file}?" + urlencode({"timeout": str(CATALOG_WAIT_SECONDS), **query})
     return jdbc, sqlalchemy
 
 

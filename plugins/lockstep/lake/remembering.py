@@ -11,7 +11,9 @@ what a small interval computes in Python.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -34,15 +36,12 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, make_url, select
 
-from lockstep.sqlite import switch_to_wal
+from lockstep.sqlite import CATALOG_WAIT_SECONDS, switch_to_wal
 
 __all__ = ["RememberingCatalog", "unchanging"]
 
 TABLES = 200
 """As many tables' newest metadata a process keeps: some kilobytes a snapshot."""
-
-BUSY_SECONDS = 30
-"""How long the first to come waits for those who have a SQLite catalog's file open."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -153,7 +152,9 @@ class RememberingCatalog(SqlCatalog):
         """Spark's JDBC asks for that mode wherever it connects, and fails where it is the first to and
         somebody is there."""
         if self.engine.dialect.name == "sqlite":
-            switch_to_wal(self.engine, BUSY_SECONDS)
+            # Whoever may only read does so as well without.
+            with suppress(sqlite3.OperationalError):
+                switch_to_wal(self.engine, CATALOG_WAIT_SECONDS)
         super()._init_catalog()
 
     def _leave(self, user: int) -> None:

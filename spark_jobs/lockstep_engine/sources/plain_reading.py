@@ -120,9 +120,10 @@ class PlainReading:
 
     def told(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The same, without the columns that say the same of all records of a batch, or nothing: most
-        have no others than those of their values, and these may be few. Raises as `records` does."""
+        have no others than those of their values, and these may be few. Batches have the same columns
+        but for those before the first that has records which are not plain. Raises as `records` does."""
         steps = _steps([one for one in self.ranges if one.partition == wanted.partition])
-        rest = 0
+        rest, is_mixed = 0, False
         common = _CONSUMER if wanted.records > _FEW_RECORDS else _CONSUMER_OF_FEW
         settings = {**common, **self.connection.librdkafka(), "log_level": self.log_level}
         for messages in _messages(settings, self.topic, wanted, self.silent_seconds):
@@ -134,7 +135,8 @@ class PlainReading:
                 found = self.kind.read(map(_KEY, messages), values)
                 plain = found[PLAIN].combine_chunks().true_count
                 rest = _REST if plain < len(values) / 2 else 0
-            yield self._told(messages, values, found, steps)
+            is_mixed = is_mixed or found[PLAIN].combine_chunks().true_count < len(values)
+            yield self._told(messages, values, found, steps, is_mixed)
 
     def _told(
         self,
@@ -142,29 +144,32 @@ class PlainReading:
         values: Sequence[bytes | None],
         found: pa.Table,
         steps: Callable[[Integers], Integers],
+        is_mixed: bool,
     ) -> pa.RecordBatch:
         is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
         offsets = _offsets(messages)
         left: Sequence[int] = ()
-        if is_plain.true_count < rows:
+        if is_mixed:
             left = np.flatnonzero(~is_plain.to_numpy(zero_copy_only=False)).tolist()
 
         def of(
-            places: Iterable[int], value: Callable[[int], object], kind: pa.DataType
+            places: Sequence[int], value: Callable[[int], object], kind: pa.DataType
         ) -> pa.Array:
+            if not places:
+                return pa.nulls(rows, kind)
             made: list[object] = [None] * rows
             for place in places:
                 made[place] = value(place)
             return pa.array(made, kind)
 
         made = {"_offset": pa.array(offsets), self.step: pa.array(steps(offsets))}
-        if left:
+        if is_mixed:
             made |= {
                 "_key": of(left, lambda place: messages[place].key(), pa.binary()),
                 "_value": of(left, values.__getitem__, pa.binary()),
                 PLAIN: is_plain,
             }
-        if left or self.shows_timestamp:
+        if is_mixed or self.shows_timestamp:
             times = range(rows) if self.shows_timestamp else left
             milliseconds = of(
                 times, lambda place: messages[place].timestamp()[1], pa.timestamp("ms", "UTC")

@@ -14,10 +14,16 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lockstep_engine.sources.handing_over import DONE, FAILED, hand_over, tell
+from lockstep_engine.sources.handing_over import DONE, FAILED, NobodyThere, Telling
+
+if TYPE_CHECKING:
+    # What comes in brings its modules along.
+    from lockstep.control.model import OffsetRange
+    from lockstep_engine.sources.plain_reading import PlainReading
 
 __all__ = ["large"]
 
@@ -35,20 +41,27 @@ def main() -> int:
     gc.freeze()
     gc.disable()
     asked, sys.stdout = sys.stdin.buffer, sys.stderr
-    other = socket.socket(fileno=os.dup(asked.fileno()))
+    telling = Telling(socket.socket(fileno=os.dup(asked.fileno())))
     while True:
         try:
             reading, wanted = pickle.load(asked)
-        except EOFError:
+            _answer(reading, wanted, telling)
+        except (EOFError, ConnectionError, NobodyThere):
             return 0
-        try:
-            for batch in large(reading.told(wanted)):
-                hand_over(other, batch)
-        except Exception as error:
-            tell(other, FAILED, f"{type(error).__name__}: {error}".encode())
-        else:
-            tell(other, DONE)
         gc.collect()
+
+
+def _answer(reading: PlainReading, wanted: OffsetRange, telling: Telling) -> None:
+    """Raises NobodyThere."""
+    try:
+        for batch in large(reading.told(wanted)):
+            telling.hand_over(batch)
+    except NobodyThere:
+        raise
+    except Exception as error:
+        telling.end(FAILED, f"{type(error).__name__}: {error}".encode())
+    else:
+        telling.end(DONE)
 
 
 class _WithoutPandas(MetaPathFinder):
