@@ -7,7 +7,7 @@ import time
 
 from sqlalchemy import Engine
 
-__all__ = ["CATALOG_WAIT_SECONDS", "switch_to_wal"]
+__all__ = ["CATALOG_WAIT_SECONDS", "is_busy", "switch_to_wal"]
 
 CATALOG_WAIT_SECONDS = 30
 """How long whoever wants to write to an Iceberg catalog waits for others."""
@@ -18,7 +18,7 @@ def switch_to_wal(engine: Engine, wait_seconds: float) -> None:
 
     SQLite's busy timeout does not hold for the switch, which fails at once beside anybody's
     transaction: here it is tried again until `wait_seconds` are over. Of a file in that mode it asks
-    for nothing. Raises sqlite3.OperationalError.
+    for nothing. Raises sqlite3.Error.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -27,9 +27,13 @@ def switch_to_wal(engine: Engine, wait_seconds: float) -> None:
             connection.cursor().execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
         finally:
             connection.close()
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else had what was asked for."""
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

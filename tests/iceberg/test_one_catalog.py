@@ -20,6 +20,7 @@ from sqlalchemy import QueuePool
 
 from lockstep.control.job import CatalogSettings
 from lockstep.errors import Unreachable
+from lockstep.lake import remembering
 from lockstep.lake.opening import OpenCatalog
 from lockstep.lake.remembering import RememberingCatalog
 
@@ -156,6 +157,25 @@ def test_a_catalog_whose_file_cannot_be_opened_does_not_answer(settings: Catalog
     database(settings).mkdir()
     with pytest.raises(Unreachable, match="unable to open"):
         OpenCatalog(settings).connected()
+
+
+def test_a_file_that_is_no_catalog_does_not_answer(settings: CatalogSettings) -> None:
+    database(settings).write_bytes(b"x" * 4096)
+    with pytest.raises(Unreachable, match="not a database"):
+        OpenCatalog(settings).connected()
+
+
+def test_a_catalog_that_cannot_be_switched_for_others_does_not_answer(
+    settings: CatalogSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else Spark would be the first to try."""
+    monkeypatch.setattr(remembering, "CATALOG_WAIT_SECONDS", 0.1)
+    with closing(sqlite3.connect(database(settings), isolation_level=None)) as other:
+        other.execute("CREATE TABLE of_somebody (column_ TEXT)")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unreachable, match="locked"):
+            OpenCatalog(settings).connected()
+    assert OpenCatalog(settings).connected().list_namespaces() == []
 
 
 def test_a_process_that_is_forked_has_a_catalog_of_its_own(settings: CatalogSettings) -> None:

@@ -39,6 +39,9 @@ Ends = tuple[socket.socket, socket.socket]
 def ends() -> Iterator[Ends]:
     here, there = socket.socketpair()
     with here, there:
+        for end in (here, there):
+            # Else one would wait for ever for the other, where that fails.
+            end.settimeout(60)
         yield here, there
 
 

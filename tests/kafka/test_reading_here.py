@@ -298,6 +298,7 @@ def test_processes_that_are_killed_as_they_read_are_replaced(
         (HEAD.pack(handing_over.BATCH, 9) + b"123456789", "its batch did not come"),
         (HEAD.pack(handing_over.FAILED, 5) + b"oops", "it said less than it announced"),
         (HEAD.pack(handing_over.FAILED, 4) + b"oops", "^oops$"),
+        (HEAD.pack(b"x", 0), "which says nothing"),
     ],
 )
 def test_answers_that_are_none(

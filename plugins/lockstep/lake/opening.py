@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
@@ -42,7 +43,7 @@ class OpenCatalog:
             if self._catalog is None:
                 try:
                     self._catalog = _connected(self._settings, self)
-                except (RESTError, SQLAlchemyError, OSError) as error:
+                except (RESTError, SQLAlchemyError, sqlite3.Error, OSError) as error:
                     raise self._unreachable(error) from error
             return self._catalog
 

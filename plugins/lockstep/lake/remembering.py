@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -36,7 +35,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, make_url, select
 
-from lockstep.sqlite import CATALOG_WAIT_SECONDS, switch_to_wal
+from lockstep.sqlite import CATALOG_WAIT_SECONDS, is_busy, switch_to_wal
 
 __all__ = ["RememberingCatalog", "unchanging"]
 
@@ -150,11 +149,14 @@ class RememberingCatalog(SqlCatalog):
 
     def _init_catalog(self) -> None:
         """Spark's JDBC asks for that mode wherever it connects, and fails where it is the first to and
-        somebody is there."""
+        somebody is there. Raises sqlite3.Error, besides what SQLAlchemy does."""
         if self.engine.dialect.name == "sqlite":
-            # Whoever may only read does so as well without.
-            with suppress(sqlite3.OperationalError):
+            try:
                 switch_to_wal(self.engine, CATALOG_WAIT_SECONDS)
+            except sqlite3.OperationalError as error:
+                # Whoever may only read does so as well without; what cannot be opened says so below.
+                if is_busy(error):
+                    raise
         super()._init_catalog()
 
     def _leave(self, user: int) -> None:

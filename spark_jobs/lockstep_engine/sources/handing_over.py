@@ -98,8 +98,10 @@ def receive(other: socket.socket) -> tuple[bytes, pa.RecordBatch | str | None]:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    if kind != FAILED:
+    if kind == DONE:
         return kind, None
+    if kind != FAILED:
+        raise EOFError(f"it said {kind!r}, which says nothing")
     text = other.recv(size, socket.MSG_WAITALL)
     if len(text) < size:
         raise EOFError("it said less than it announced")
