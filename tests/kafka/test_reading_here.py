@@ -276,7 +276,7 @@ def test_processes_that_are_killed_as_they_read_are_replaced(
     longer = replace(some, ranges=(StepRange(0, 0, 51, 0),))
     killed = []
 
-    def kill_and_listen(link: socket.socket) -> tuple[bytes, Any]:
+    def kill_and_listen(link: socket.socket) -> pa.RecordBatch | str | None:
         [asked] = [one._process for one in readers._READERS.all if one._link is link]
         killed.append(asked)
         asked.kill()

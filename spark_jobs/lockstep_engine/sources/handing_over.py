@@ -86,26 +86,27 @@ def _told() -> Iterator[None]:
         raise NobodyThere from error
 
 
-def receive(other: socket.socket) -> tuple[bytes, pa.RecordBatch | str | None]:
-    """What is told next: its kind, and the batch or the sentence. Raises EOFError, OSError."""
+def receive(other: socket.socket) -> pa.RecordBatch | str | None:
+    """What is told next: a batch, why there is no more, or None, which was all. Raises EOFError,
+    OSError."""
     head, descriptors = _head(other)
     try:
         if len(head) < _HEAD.size:
             raise EOFError("it said nothing more")
         kind, size = _HEAD.unpack(head)
         if kind == BATCH:
-            return kind, _mapped(other, descriptors, size)
+            return _mapped(other, descriptors, size)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
     if kind == DONE:
-        return kind, None
+        return None
     if kind != FAILED:
         raise EOFError(f"it said {kind!r}, which says nothing")
     text = other.recv(size, socket.MSG_WAITALL)
     if len(text) < size:
         raise EOFError("it said less than it announced")
-    return kind, text.decode()
+    return text.decode()
 
 
 def _head(other: socket.socket) -> tuple[bytes, array.array[int]]:

@@ -21,7 +21,7 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.kernels.groups import Integers
-from lockstep_engine.kernels.plain_json import PLAIN, undecided
+from lockstep_engine.kernels.plain_json import PLAIN, plain_of, undecided
 from lockstep_engine.kernels.plain_kinds import PlainRecords
 from lockstep_engine.sources.offsets import StepRange
 
@@ -128,14 +128,17 @@ class PlainReading:
         settings = {**common, **self.connection.librdkafka(), "log_level": self.log_level}
         for messages in _messages(settings, self.topic, wanted, self.silent_seconds):
             values = list(map(_VALUE, messages))
-            if rest:
-                rest -= 1
-                found = undecided(len(values), self.kind.types)
-            else:
+            is_tried = not rest
+            if is_tried:
                 found = self.kind.read(map(_KEY, messages), values)
-                plain = found[PLAIN].combine_chunks().true_count
+            else:
+                found = undecided(len(values), self.kind.types)
+            plain = plain_of(found).true_count
+            if is_tried:
                 rest = _REST if plain < len(values) / 2 else 0
-            is_mixed = is_mixed or found[PLAIN].combine_chunks().true_count < len(values)
+            else:
+                rest -= 1
+            is_mixed = is_mixed or plain < len(values)
             yield self._told(messages, values, found, steps, is_mixed)
 
     def _told(
@@ -146,7 +149,7 @@ class PlainReading:
         steps: Callable[[Integers], Integers],
         is_mixed: bool,
     ) -> pa.RecordBatch:
-        is_plain, rows = found[PLAIN].combine_chunks(), len(messages)
+        is_plain, rows = plain_of(found), len(messages)
         offsets = _offsets(messages)
         left: Sequence[int] = ()
         if is_mixed:

@@ -56,7 +56,7 @@ class Reader:
         try:
             self._link.sendall(pickle.dumps((reading, wanted)))
             while True:
-                _, found = receive(self._link)
+                found = receive(self._link)
                 if not isinstance(found, pa.RecordBatch):
                     break
                 yield reading.whole(found, wanted.partition)
