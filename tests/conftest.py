@@ -34,6 +34,8 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+# First: xdist reads the groups in this hook, too.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A file's tests share what it makes, and those of Airflow share one: each in one process."""
     for item in items:

@@ -1,8 +1,13 @@
-"""A server that several processes of one run of the tests use: started once, ended with the last."""
+"""What the processes of one run of the tests share: a server is started once and ended with the last
+that uses it; the tests of a file, and what it makes for them, are one process's."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +45,23 @@ def test_one_that_does_not_start_is_started_by_who_comes_next(tmp_path: Path) ->
         raise AssertionError("nothing was started")
     with shared(tmp_path, "server", sleeping, 5) as (server, _):
         assert alive(server)
+
+
+def test_the_tests_of_a_file_are_one_processs() -> None:
+    folder = Path(__file__).parent
+    files = [str(folder / name) for name in ("test_zset.py", "test_sizes.py")]
+    options = ["-n", "2", "--dist", "loadgroup", "-o", "addopts=", "-v"]
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=folder.parent,
+        env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    processes = defaultdict(set)
+    for process_of_it, file in re.findall(
+        r"^\[(gw\d)\].* PASSED \S*/(test_\w+\.py)::", told, re.MULTILINE
+    ):
+        processes[file].add(process_of_it)
+    assert sorted(map(len, processes.values())) == [1, 1], told
