@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import is_trace, write_id
 from lockstep.threads import MAX_THREADS, in_parallel
-from lockstep_engine.local.rows import Rows, as_frame
+from lockstep_engine.local.rows import Rows, as_frame, has_lists
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import (
     INDEX_PROPERTIES,
@@ -24,7 +25,7 @@ from lockstep_engine.tables import (
     TRACE_PROPERTIES,
     MakesTables,
     append,
-    ensure_table,
+    columns_of_table,
     overwrite,
 )
 from lockstep_engine.told import few_rows, is_well_formed, types_of_columns
@@ -52,6 +53,19 @@ record may take a row away and put another there."""
 
 class Tables(State, MakesTables, Protocol):
     """The tables of one catalog and database, and rows for them."""
+
+    def make_opened(
+        self,
+        table: str,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        branch: str,
+        rows: pa.Table | Sequence[Mapping[str, object]] | None = None,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """As `make`, with a root that says nothing, and `append_opening` at the root; without rows as
+        `open_branch`. One commit where the table was not there."""
+        ...
 
     def append_opening(
         self,
@@ -120,9 +134,12 @@ class Fetches:
         return self._fetch(table, frame) if begun is None else begun.result()
 
     def _fetch(self, table: str, frame: DataFrame | Rows) -> pa.Table | None:
-        if self._state.has_lists(table):
+        if isinstance(frame, Rows):
+            rows = None if has_lists(frame.schema) else frame.table
+        elif self._state.has_lists(table) if table in self._there else has_lists(frame.schema):
             return None
-        rows = frame.table if isinstance(frame, Rows) else few_rows(frame, FEW_ROWS)
+        else:
+            rows = few_rows(frame, FEW_ROWS)
         return rows if rows is not None and is_well_formed(rows) else None
 
 
@@ -178,23 +195,32 @@ def write_appends(
     """Append every table to the attempt's branch, which starts at its snapshot in `bases`; a table that
     is not in there is made where it does not exist, and starts at its root."""
     frame_of = {**appends.frames, **appends.whole, **appends.untouched}
-    new = [t for t in sorted({*frame_of, *appends.rows}) if t not in bases]
+    new = {t for t in (*frame_of, *appends.rows) if t not in bases}
 
-    def make(table: str) -> None:
+    def columns(table: str) -> tuple[pa.Schema, Mapping[str, str]]:
         rows = frame_of.get(table)
         schema = types_of_columns(spark, STEP_LOG_COLUMNS[table]) if rows is None else rows.schema
         of_traces = INDEX_PROPERTIES if table in appends.indexes else TRACE_PROPERTIES
-        ensure_table(state, table, schema, of_traces if is_trace(table) else TABLE_PROPERTIES)
+        properties = of_traces if is_trace(table) else TABLE_PROPERTIES
+        return columns_of_table(table, schema), properties
+
+    def opened(table: str) -> int:
+        state.make_opened(table, *columns(table), job.branch)
+        return state.head(table, job.branch)
 
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)
         with watch.part(f"append {table}"):
             # Rows that are known here: a Spark job would take several times as long.
             rows = appends.rows_of(table)
+            if table in new:
+                state.make_opened(table, *columns(table), job.branch, rows, summary)
+            elif rows is not None:
+                state.append_opening(table, job.branch, bases[table], rows, summary)
+            else:
+                state.open_branch(table, job.branch, bases[table])
             if rows is not None:
-                state.append_opening(table, job.branch, bases.get(table), rows, summary)
                 return
-            state.open_branch(table, job.branch, bases.get(table))
             if table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
             else:
@@ -207,14 +233,10 @@ def write_appends(
         return TableWrite(table, id_, head, state.added_records(table, head))
 
     with watch.part("create tables"):
-        # The first makes the database, too, where it is not there: at once each would find none.
-        in_parallel(make, new[:1])
-        in_parallel(make, new[1:])
-    with watch.part("branches"):
-        # Those of tables that are written to are opened then, with what is written if it is here.
-        untouched = [table for table in new if table not in appends.touched]
-        heads = _open_branches(state, job, untouched)
+        untouched = sorted(new - set(appends.touched))
+        heads = dict(zip(untouched, in_parallel(opened, untouched), strict=True))
     with watch.part("append"):
+        # New tables are made with what is written to them, where that is here.
         in_parallel(write, appends.touched)
     with watch.part("heads"):
         writes = tuple(in_parallel(written, appends.touched))
@@ -224,12 +246,6 @@ def write_appends(
 
 def _file_bytes(table: str) -> int | None:
     return _TRACE_FILE_BYTES if is_trace(table) else None
-
-
-def _open_branches(state: State, job: IntervalJob, new: Sequence[str]) -> dict[str, int]:
-    """The attempt's branches of new tables, at their roots."""
-    opened = in_parallel(lambda table: state.open_branch(table, job.branch, None), new)
-    return dict(zip(new, opened, strict=True))
 
 
 def _summary(job: IntervalJob, table: str, *, whole: bool) -> Mapping[str, str]:

@@ -129,15 +129,19 @@ def ensure_table(
 ) -> None:
     """Make `table` with columns of these types if it is not there: without Spark, which takes some
     times as long. Raises EngineFailed where Arrow has no such types, and what `make` does."""
+    tables.make(table, columns_of_table(table, schema), properties, {})
+
+
+def columns_of_table(table: str, schema: StructType) -> pa.Schema:
+    """The columns of a table that is to be made. Raises EngineFailed where Arrow has no such types."""
     try:
-        columns = to_arrow_schema(schema)
+        return to_arrow_schema(schema)
     except PySparkException as error:
         raise EngineFailed(
             f"table {table} could not be made",
             found=first_line(error),
             next_step="cast the column to a type that Iceberg has",
         ) from error
-    tables.make(table, columns, properties, {})
 
 
 def _kept(type_text: str) -> str:

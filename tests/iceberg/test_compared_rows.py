@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,44 @@ def test_what_is_many_or_holds_others_is_left_to_spark(
 
 
 NESTED = pa.schema([("parts", pa.list_(pa.int64()))])
+
+DAY = date(2026, 11, 29)
+NOON = datetime(2026, 11, 29, 12)
+OF_KINDS = {
+    pa.bool_(): (False, True),
+    pa.int32(): (-1, (1 << 31) - 1),
+    pa.int64(): (0, -(1 << 63)),
+    pa.float32(): (0.0, 1.5),
+    pa.float64(): (math.nan, -math.inf),
+    pa.decimal128(38, 4): (Decimal("0"), Decimal("-1.2345")),
+    pa.string(): ("", "ä"),
+    pa.binary(): (b"", b"\xff"),
+    pa.date32(): (DAY, DAY + timedelta(1)),
+    pa.time64("us"): (time(0), time(23, 59)),
+    pa.timestamp("us"): (NOON, NOON + timedelta(microseconds=1)),
+    pa.timestamp("us", "UTC"): (NOON.replace(tzinfo=UTC), NOON.replace(tzinfo=UTC) + timedelta(1)),
+}
+"""Of each type that a column of a view can have two values."""
+
+KINDS = pa.schema([(f"c{place}", kind) for place, kind in enumerate(OF_KINDS)])
+
+
+def test_rows_of_any_kind_are_told_apart_by_a_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, without groups; one value that is another one is a difference, and so is null."""
+    log = Log(tmp_path, KINDS)
+    one, other = zip(*OF_KINDS.values(), strict=True)
+    nothing = (None,) * len(KINDS)
+    rows = [
+        (*of, weight, step) for of in (one, other, nothing) for weight, step in [(1, 3), (-2, 4)]
+    ]
+    logged = log.add(rows)
+    with monkeypatch.context() as without:
+        without.setattr(iceberg_netting, "_summed", None)
+        assert log.compared(logged, log.add(rows[::-1])) == len(rows)
+        assert log.compared(logged, log.add(rows[3:], rows[:3])) == len(rows)
+    for place in range(len(KINDS)):
+        for wrong in (other[place], None):
+            changed = (*one[:place], wrong, *one[place + 1 :], 1, 3)
+            assert log.compared(logged, log.add([changed, *rows[1:]])) is None, KINDS[place]

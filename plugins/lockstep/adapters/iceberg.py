@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -222,12 +223,19 @@ class IcebergState:
         summary: Mapping[str, str],
     ) -> None:
         self._write(
-            table, branch, lambda loaded: append_to(loaded, branch, as_table(loaded, rows), summary)
+            table,
+            branch,
+            lambda loaded: append_to(loaded, branch, as_table(loaded.schema(), rows), summary),
         )
 
     def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
-        try:
+        with self._landing(table, branch):
             self._commit_anew(table, write)
+
+    @contextmanager
+    def _landing(self, table: str, branch: str) -> Iterator[None]:
+        try:
+            yield
         except CommitStateUnknownException as error:
             raise Unreachable(
                 f"table {table}: the catalog does not say whether a write to {branch} has landed",

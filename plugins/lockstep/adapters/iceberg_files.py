@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
@@ -27,7 +28,15 @@ from lockstep.ids import is_trace
 from lockstep.lake.opening import OpenCatalog
 from lockstep.threads import in_parallel, shares
 
-__all__ = ["IcebergFiles", "append_to", "as_table", "files_at", "replace_on"]
+__all__ = [
+    "IcebergFiles",
+    "append_in",
+    "append_to",
+    "as_table",
+    "files_at",
+    "open_in",
+    "replace_on",
+]
 
 _MANY_ROWS = 250_000
 """Of a file: what is read of it by a key is a part of that."""
@@ -92,11 +101,11 @@ class IcebergFiles:
         )
 
 
-def as_table(table: Table, rows: pa.Table | Sequence[Mapping[str, object]]) -> pa.Table:
-    """Rows as Python has them in Arrow, with the table's columns."""
+def as_table(schema: Schema, rows: pa.Table | Sequence[Mapping[str, object]]) -> pa.Table:
+    """Rows as Python has them in Arrow, with these columns."""
     if isinstance(rows, pa.Table):
         return rows
-    return pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+    return pa.Table.from_pylist(list(rows), schema=schema.as_arrow())
 
 
 def append_to(
@@ -112,16 +121,28 @@ def append_to(
     kind = LeanTransaction if opened_at is None else OpeningTransaction
     with kind(table) as transaction:
         if opened_at is not None:
-            opening = ManageSnapshots(transaction).create_branch(opened_at, branch)
-            for name, snapshot_id in tags.items():
-                opening = opening.create_tag(snapshot_id, name)
-            opening.commit()
-        if rows.num_rows >= 2 * _MANY_ROWS:
-            _append_at_once(transaction, rows, summary, branch)
-        elif rows.num_rows:
-            transaction.append(rows, dict(summary), branch)
-        else:
-            transaction.update_snapshot(dict(summary), branch).fast_append().commit()
+            open_in(transaction, branch, opened_at, tags)
+        append_in(transaction, branch, rows, summary)
+
+
+def open_in(transaction: Transaction, branch: str, opened_at: int, tags: Mapping[str, int]) -> None:
+    """The branch is made at that snapshot, and these tags with it."""
+    opening = ManageSnapshots(transaction).create_branch(opened_at, branch)
+    for name, snapshot_id in tags.items():
+        opening = opening.create_tag(snapshot_id, name)
+    opening.commit()
+
+
+def append_in(
+    transaction: Transaction, branch: str, rows: pa.Table, summary: Mapping[str, str]
+) -> None:
+    """One snapshot on the branch with these rows, by column name, which carries the summary."""
+    if rows.num_rows >= 2 * _MANY_ROWS:
+        _append_at_once(transaction, rows, summary, branch)
+    elif rows.num_rows:
+        transaction.append(rows, dict(summary), branch)
+    else:
+        transaction.update_snapshot(dict(summary), branch).fast_append().commit()
 
 
 def _append_at_once(

@@ -7,8 +7,9 @@ would start from different pasts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Lock
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Transaction
 from sqlalchemy.exc import IntegrityError
 
 from lockstep.adapters.iceberg_commits import CreatingTransaction
@@ -38,6 +40,8 @@ _NOT_MADE = (
     TableAlreadyExistsError,
 )
 
+_MAKING_NAMESPACE = Lock()
+
 
 def make_table(
     catalog: OpenCatalog,
@@ -45,22 +49,31 @@ def make_table(
     columns: pa.Schema,
     properties: Mapping[str, str],
     summary: Mapping[str, str],
-) -> None:
+    also: Callable[[Transaction], None] | None = None,
+) -> bool:
     """Make a table with these columns, all nullable, and no rows, if it is not there; and its namespace.
+    Whether it was made, and `also` done, whatever comes after the root.
 
-    The table and its root are one commit, so that of several creators one wins and the others find its
-    table. `properties` are the table's; `summary` stands in the root's. A table that is there keeps its
-    own. Raises Refused for types that no table has, StateDiverged where the table is there with other
-    columns, EngineFailed where the catalog makes none, Unreachable.
+    The table, its root and that are one commit, so that of several creators one wins and the others find
+    its table. `properties` are the table's; `summary` stands in the root's. A table that is there keeps
+    its own. Raises Refused for types that no table has, StateDiverged where the table is there with
+    other columns, EngineFailed where the catalog makes none, Unreachable; CommitStateUnknownException
+    where it is not known whether `also` was done.
     """
     name = ".".join(identifier)
     wanted = _wanted(catalog.connected(), name, columns)
     existing = _found(catalog, identifier)
     if existing is None:
         try:
-            _create(catalog.connected(), identifier, wanted, properties, summary)
-            return
+            transaction = _begun(catalog.connected(), identifier, wanted, properties)
+            transaction.update_snapshot(dict(summary)).fast_append().commit()
+            if also is not None:
+                also(transaction)
+            transaction.commit_transaction()
+            return True
         except _NOT_MADE as error:
+            if also is not None and isinstance(error, CommitStateUnknownException):
+                raise
             # Somebody else was first, or it is not known whether it was made.
             existing = _found(catalog, identifier)
             if existing is None:
@@ -78,6 +91,7 @@ def make_table(
             found=", ".join(found),
             next_step="drop the table if nobody needs it, or use another database in the spec",
         )
+    return False
 
 
 def _wanted(catalog: Catalog, name: str, columns: pa.Schema) -> Schema:
@@ -102,27 +116,25 @@ def _found(catalog: OpenCatalog, identifier: tuple[str, str]) -> Schema | None:
         return None
 
 
-def _create(
+def _begun(
     catalog: Catalog,
     identifier: tuple[str, str],
     columns: Schema,
     properties: Mapping[str, str],
-    summary: Mapping[str, str],
-) -> None:
+) -> CreatingTransaction:
     def begun() -> CreatingTransaction:
         versioned = {**properties, "format-version": str(_FORMAT_VERSION)}
         transaction = catalog.create_table_transaction(identifier, columns, properties=versioned)
         return CreatingTransaction(transaction)
 
     try:
-        transaction = begun()
+        return begun()
     except NoSuchNamespaceError:
-        # Of several at once PyIceberg (0.12) lets all but one fail; the next line finds out.
-        with suppress(IntegrityError):
+        # Of several at once PyIceberg (0.12) lets all but one fail; the last line finds out. Of this
+        # process one tries.
+        with _MAKING_NAMESPACE, suppress(IntegrityError):
             catalog.create_namespace_if_not_exists(identifier[0])
-        transaction = begun()
-    transaction.update_snapshot(dict(summary)).fast_append().commit()
-    transaction.commit_transaction()
+        return begun()
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

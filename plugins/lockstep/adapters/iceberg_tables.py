@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open, opened_at
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
-from lockstep.adapters.iceberg_files import append_to, as_table, replace_on
+from lockstep.adapters.iceberg_files import (
+    append_in,
+    append_to,
+    as_table,
+    open_in,
+    replace_on,
+)
 from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.adapters.iceberg_making import make_table
 from lockstep.adapters.iceberg_netting import netted, rows_if_equal
@@ -41,6 +48,34 @@ class IcebergTables(IcebergState):
             name = (self._settings.database, table)
             make_table(self._catalog, name, columns, properties, summary)
 
+    def make_opened(
+        self,
+        table: str,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        branch: str,
+        rows: pa.Table | Sequence[Mapping[str, object]] | None = None,
+        summary: Mapping[str, str] = EMPTY_DICT,
+    ) -> None:
+        """As `make`, with a root that says nothing, and `append_opening` at the root; without rows as
+        `open_branch`. One commit where the table was not there."""
+
+        def also(transaction: Transaction) -> None:
+            open_in(transaction, branch, *opened_at(table, transaction.table_metadata, None))
+            if rows is not None:
+                found = as_table(transaction.table_metadata.schema(), rows)
+                append_in(transaction, branch, found, summary)
+
+        name = (self._settings.database, table)
+        with self._landing(table, branch), self._catalog.plain_errors(table):
+            is_made = make_table(self._catalog, name, columns, properties, EMPTY_DICT, also)
+        if is_made:
+            return
+        if rows is None:
+            self.open_branch(table, branch, None)
+        else:
+            self.append_opening(table, branch, None, rows, summary)
+
     def append_opening(
         self,
         table: str,
@@ -53,7 +88,7 @@ class IcebergTables(IcebergState):
         Raises StateDiverged where the branch is there, and somewhere else."""
 
         def write(loaded: Table) -> None:
-            found = as_table(loaded, rows)
+            found = as_table(loaded.schema(), rows)
             opened, tags = opened_at(table, loaded.metadata, snapshot_id)
             if is_open(table, loaded.metadata, branch, opened):
                 append_to(loaded, branch, found, summary)

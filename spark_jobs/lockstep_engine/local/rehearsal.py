@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lockstep.sql.circuit import Circuit, Operator
 from lockstep.sql.plans.nodes import (
@@ -30,7 +30,7 @@ from lockstep_engine.local.formulas import written
 from lockstep_engine.local.framed import framed, is_framed
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.linear import Sifted, is_linear, made_here, windows_of
-from lockstep_engine.local.rows import Rows
+from lockstep_engine.local.rows import Rows, has_lists
 from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.union import united
 from lockstep_engine.local.upsert import upserted
@@ -63,7 +63,7 @@ def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> b
         # The last: a type that Arrow has not.
         return False
     return not any(
-        _has_lists(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]
+        has_lists(field.dataType) for one in circuit.outboxes for field in schemas[one.ref]
     )
 
 
@@ -82,7 +82,7 @@ def _tried(
         if above or (windows_of(operator) > 1 and not is_netted):
             raise Unlike
         return _judged(found)
-    if any(_has_lists(field.dataType) for one in inputs for field in one):
+    if any(has_lists(field.dataType) for one in inputs for field in one):
         raise Unlike
     changes = dict(enumerate(rows))
     if isinstance(node, MultiwayJoin):
@@ -136,10 +136,3 @@ def _null(kind: DataType) -> pa.Array:
         names = [one.name for one in kind]
         return pa.StructArray.from_arrays([_null(one.dataType) for one in kind], names)
     return pa.nulls(1, to_arrow_type(kind))
-
-
-def _has_lists(kind: DataType) -> bool:
-    """As tables have them that Spark writes."""
-    if isinstance(kind, StructType):
-        return any(_has_lists(field.dataType) for field in kind)
-    return isinstance(kind, ArrayType | MapType)

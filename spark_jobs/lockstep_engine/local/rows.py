@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
 from lockstep_engine.computed import given
 from lockstep_engine.deltas import STEP
@@ -17,7 +17,7 @@ from lockstep_engine.failures import SPARK_ERRORS, is_of_size
 from lockstep_engine.local.values import normalized
 from lockstep_engine.told import fetched_within, is_well_formed
 
-__all__ = ["Rows", "as_frame", "fetched_rows"]
+__all__ = ["Rows", "as_frame", "fetched_rows", "has_lists"]
 
 _MOST_BYTES = 256 << 20
 """Of rows that are few: a worker of Airflow may have several intervals, of several sources each."""
@@ -119,3 +119,11 @@ def fetched_rows(frame: DataFrame) -> Rows | None:
             raise
         return None
     return Rows(*found) if found is not None and is_well_formed(found[0]) else None
+
+
+def has_lists(kind: DataType) -> bool:
+    """Whether it is a list or a map, or columns or fields of it are: tables that have any are Spark's to
+    write."""
+    if isinstance(kind, StructType):
+        return any(has_lists(field.dataType) for field in kind)
+    return isinstance(kind, ArrayType | MapType)
