@@ -200,12 +200,39 @@ def _length(text: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, Dat
     return pc.utf8_length(_text(text, kind)), IntegerType()
 
 
+def _once_each(
+    function: Callable[..., tuple[pa.ChunkedArray, DataType]],
+) -> Callable[..., tuple[pa.ChunkedArray, DataType]]:
+    """The same of texts, found once for each different one where they recur: a table of them takes a
+    third of what a pattern does, or less."""
+
+    def found(
+        text: pa.ChunkedArray, kind: DataType, *given: object
+    ) -> tuple[pa.ChunkedArray, DataType]:
+        first = text.slice(0, _SEEN)
+        if len(first) < _SEEN or len(first.unique()) > _SEEN * 3 // 4:
+            return function(text, kind, *given)
+        encoded = text.dictionary_encode().unify_dictionaries()
+        different = pa.chunked_array([encoded.chunk(0).dictionary])
+        made, kind = function(different, kind, *given)
+        values = made.combine_chunks()
+        return pa.chunked_array([values.take(one.indices) for one in encoded.chunks]), kind
+
+    return found
+
+
+_SEEN = 10_000
+"""Rows by which it is judged whether texts recur."""
+
+
+@_once_each
 def _replace(
     text: pa.ChunkedArray, kind: DataType, old: str, new: str
 ) -> tuple[pa.ChunkedArray, DataType]:
     return pc.replace_substring(_text(text, kind), old, new), StringType()
 
 
+@_once_each
 def _split_part(
     text: pa.ChunkedArray, kind: DataType, between: str, place: int
 ) -> tuple[pa.ChunkedArray, DataType]:
@@ -220,6 +247,7 @@ def _split_part(
     return pa.chunked_array(made, pa.string()), StringType()
 
 
+@_once_each
 def _extracted(
     text: pa.ChunkedArray, kind: DataType, pattern: str, _: int
 ) -> tuple[pa.ChunkedArray, DataType]:
