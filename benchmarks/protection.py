@@ -66,7 +66,7 @@ from lockstep_engine.sinks.kafka_link import partition_count
 from lockstep_engine.sinks.kafka_messages import MESSAGE_ORDER, dealt, messages
 from lockstep_engine.sinks.kafka_opening import sink_address
 from lockstep_engine.sinks.view_rows import as_copies
-from lockstep_engine.tables import ensure_table, overwrite, read_at, table_name
+from lockstep_engine.tables import columns_of_table, overwrite, read_at, table_name
 
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import reader
@@ -150,7 +150,8 @@ class UnguardedEngine(ConnectEngine):
         marker = self._published.get(view, -1)
         wanted = [*map(quoted, columns)]
         if marker < 0:
-            ensure_table(state, view, outbox.select(*wanted).schema, VIEW_PROPERTIES)
+            columns = columns_of_table(view, outbox.select(*wanted).schema)
+            state.make(view, columns, VIEW_PROPERTIES, {})
         delta = outbox.where(f"{STEP} > {marker}").select(*wanted, WEIGHT)
         there = spark.table(table_name(catalog, view))
         copies = there.select(*wanted, F.lit(1).cast("bigint").alias(WEIGHT))

@@ -211,10 +211,11 @@ def write_appends(
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)
         with watch.part(f"append {table}"):
+            wanted = columns(table) if table in new else None
             # Rows that are known here: a Spark job would take several times as long.
             rows = appends.rows_of(table)
-            if table in new:
-                state.make_opened(table, *columns(table), job.branch, rows, summary)
+            if wanted is not None:
+                state.make_opened(table, *wanted, job.branch, rows, summary)
             elif rows is not None:
                 state.append_opening(table, job.branch, bases[table], rows, summary)
             else:

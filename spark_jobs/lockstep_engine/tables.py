@@ -27,9 +27,9 @@ __all__ = [
     "MakesTables",
     "add_columns",
     "append",
+    "columns_of_table",
     "columns_there",
     "configure_catalog",
-    "ensure_table",
     "overwrite",
     "read_at",
     "table_name",
@@ -121,19 +121,9 @@ class MakesTables(Protocol):
         ...
 
 
-def ensure_table(
-    tables: MakesTables,
-    table: str,
-    schema: StructType,
-    properties: Mapping[str, str] = TABLE_PROPERTIES,
-) -> None:
-    """Make `table` with columns of these types if it is not there: without Spark, which takes some
-    times as long. Raises EngineFailed where Arrow has no such types, and what `make` does."""
-    tables.make(table, columns_of_table(table, schema), properties, {})
-
-
 def columns_of_table(table: str, schema: StructType) -> pa.Schema:
-    """The columns of a table that is to be made. Raises EngineFailed where Arrow has no such types."""
+    """The columns of a table that is made from here: without Spark, which takes some times as long.
+    Raises EngineFailed where Arrow has no such types."""
     try:
         return to_arrow_schema(schema)
     except PySparkException as error:

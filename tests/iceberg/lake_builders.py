@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql.types import StructType
 
 from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.iceberg_tables import IcebergTables
@@ -26,7 +27,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.control.job import CatalogSettings
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.view_publish import ViewPublished
-from lockstep_engine.tables import append, ensure_table, table_name
+from lockstep_engine.tables import TABLE_PROPERTIES, append, columns_of_table, table_name
 
 ROWS = pa.schema([("id", pa.int64())])
 NAN, INFINITY = math.nan, math.inf
@@ -63,6 +64,16 @@ def local_catalog(folder: Path) -> CatalogSettings:
     """The default catalog of an installation in `folder`."""
     (folder / "warehouse").mkdir(parents=True, exist_ok=True)
     return catalog_settings("lake", "db", {}, Settings.load({"LOCKSTEP_HOME": str(folder)}))
+
+
+def ensure_table(
+    state: IcebergTables,
+    table: str,
+    schema: StructType,
+    properties: Mapping[str, str] = TABLE_PROPERTIES,
+) -> None:
+    """A table with columns of these types, if it is not there."""
+    state.make(table, columns_of_table(table, schema), properties, {})
 
 
 class Lake:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -156,6 +157,7 @@ OF_KINDS = {
     pa.decimal128(38, 4): (Decimal("0"), Decimal("-1.2345")),
     pa.string(): ("", "ä"),
     pa.binary(): (b"", b"\xff"),
+    pa.binary(3): (b"abc", b"abd"),
     pa.date32(): (DAY, DAY + timedelta(1)),
     pa.time64("us"): (time(0), time(23, 59)),
     pa.timestamp("us"): (NOON, NOON + timedelta(microseconds=1)),
@@ -164,6 +166,22 @@ OF_KINDS = {
 """Of each type that a column of a view can have two values."""
 
 KINDS = pa.schema([(f"c{place}", kind) for place, kind in enumerate(OF_KINDS)])
+
+
+def test_two_rows_of_one_digest_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all factors are one, a digest is a sum: of other rows, too."""
+
+    class Ones:
+        def integers(self, _least: int, _most: int, count: int, _kind: type) -> Any:
+            return np.zeros(count, np.uint64)
+
+    monkeypatch.setattr(np.random, "default_rng", lambda _: Ones())
+    log = Log(tmp_path, pa.schema([("x", pa.int64()), ("y", pa.int64())]))
+    logged = log.add([(1, 2, 1, 3), (2, 1, 1, 3)])
+    assert log.compared(logged, log.add([(2, 1, 1, 3), (1, 2, 1, 3)])) == 2
+    assert log.compared(logged, log.add([(2, 1, 1, 3), (2, 1, 1, 3)])) is None
 
 
 def test_rows_of_any_kind_are_told_apart_by_a_digest(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable
+from lake_builders import EVERY_TYPE, ROWS_OF_ALL_TYPES, Lake, comparable, ensure_table
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
@@ -18,7 +18,7 @@ from lockstep.adapters.iceberg_files import append_to
 from lockstep.errors import StateDiverged
 from lockstep.ids import ROOT_TAG
 from lockstep_engine.appends import FEW_ROWS, fetching
-from lockstep_engine.tables import TRACE_PROPERTIES, append, ensure_table
+from lockstep_engine.tables import TRACE_PROPERTIES, append
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lake_builders import Lake, local_catalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from lockstep.adapters.iceberg import ROOT_TAG
-from lockstep.errors import StateDiverged, Unreachable
+from lockstep.errors import EngineFailed, StateDiverged
 from lockstep.lake.remembering import RememberingCatalog
 
 COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -92,22 +92,51 @@ def test_of_several_creators_each_has_its_branch_on_one_root(lake: Lake) -> None
         assert lake.rows(name, lake.state.head(name, branch)) == Counter([(1, branch)])
 
 
-@pytest.mark.parametrize("is_made", [False, True], ids=["not made", "made"])
-def test_what_a_catalog_does_not_answer_is_not_written_twice(
-    lake: Lake, is_made: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rows", [ROWS, None], ids=["rows", "nothing"])
+@pytest.mark.parametrize("error", [CommitStateUnknownException, CommitFailedException])
+@pytest.mark.parametrize("first", ["nobody", "we", "others"])
+def test_what_a_catalog_does_not_answer_is_found_out_and_not_written_twice(
+    lake: Lake,
+    first: str,
+    error: type[Exception],
+    rows: list[tuple[Any, ...]] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commit = RememberingCatalog.commit_table
+    """An answer is lost, or what is between asks once more, and is told that the table is there."""
+    commit, asked = RememberingCatalog.commit_table, list[bool]()
 
     def answered(*arguments: Any) -> Any:
-        if is_made:
+        asked.append(True)
+        if len(asked) > 1:
+            return commit(*arguments)
+        if first == "we":
             commit(*arguments)
-        raise CommitStateUnknownException("502")
+        if first == "others":
+            with monkeypatch.context() as others:
+                others.setattr(RememberingCatalog, "commit_table", commit)
+                made(Lake(lake.settings), "attempt_b", [(7, "x")])
+        raise error("502")
 
-    with monkeypatch.context() as lost:
-        lost.setattr(RememberingCatalog, "commit_table", answered)
-        with pytest.raises(Unreachable, match="a write to attempt_a has landed"):
-            made(lake, "attempt_a", ROWS)
-    made(lake, "attempt_b", ROWS)
+    made(lake, "attempt_a", None, "other")
+    monkeypatch.setattr(RememberingCatalog, "commit_table", answered)
+    if first == "nobody":
+        with pytest.raises(EngineFailed, match="502"):
+            made(lake, "attempt_a", rows)
+        return
+    made(lake, "attempt_a", rows)
+    assert root_of(lake)
+    head = lake.state.head("t", "attempt_a")
+    assert lake.state.appended("t", "attempt_a", None) == (() if rows is None else ("one",))
+    assert lake.rows("t", head) == Counter(rows or [])
+    assert len(asked) == (1 if first == "we" else 2)
+
+
+def test_many_rows_and_merged_manifests_come_with_the_table(lake: Lake) -> None:
+    """As many as are written as several files."""
+    rows = pa.table({"id": range(600_000), "text": pa.nulls(600_000, pa.string())})
+    properties = {"commit.manifest-merge.enabled": "true"}
+    lake.state.make_opened("t", COLUMNS, properties, "attempt_a", rows, SUMMARY)
     root_of(lake)
-    assert ("attempt_a" in lake.state.refs("t")) == is_made
-    assert lake.rows("t", lake.state.head("t", "attempt_b")) == Counter(ROWS)
+    head = lake.state.head("t", "attempt_a")
+    assert lake.state.added_records("t", head) == 600_000
+    assert sum(row[0] for row in lake.rows("t", head)) == 600_000 * 599_999 // 2

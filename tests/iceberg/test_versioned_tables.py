@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from lake_builders import EVERY_TYPE, Lake
+from lake_builders import EVERY_TYPE, Lake, ensure_table
 from pyiceberg.schema import assign_fresh_schema_ids
 
 from lockstep.errors import EngineFailed, Refused, StateDiverged
-from lockstep_engine.tables import append, configure_catalog, ensure_table, read_at, table_name
+from lockstep_engine.tables import append, configure_catalog, read_at, table_name
 
 pytestmark = pytest.mark.spark
 

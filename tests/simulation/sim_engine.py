@@ -242,18 +242,24 @@ class _Interval:
         return self.engine.world.exchange("read the ranges", look)
 
     def _write(self, appends: dict[str, list[Row]]) -> IntervalResult:
-        """In the order of `lockstep_engine.job`: tables, branches, appends, heads."""
+        """As `lockstep_engine.appends`: new tables to which nothing goes, appends, heads."""
         engine, job = self.engine, self.job
         steps = step_log(job.interval, job.new_layouts)
         touched = sorted({*appends, *steps})
         untouched = [errors_table(source) for source in engine.sources.topics]
-        new = [table for table in (*touched, *untouched) if table not in job.base_tables]
 
-        def make(table: str) -> None:
-            engine.world.exchange(f"make {table}", lambda: engine.lake.make(table, {}))
+        def opened(table: str) -> int:
+            if table in job.base_tables:
+                return engine.state.open_branch(table, job.branch, job.base_tables[table])
+            engine.state.make_opened(table, job.branch)
+            return engine.state.head(table, job.branch)
 
         def write(table: str) -> None:
             summary = self._summary(table)
+            if table in steps and table not in job.base_tables:
+                engine.state.make_opened(table, job.branch, steps[table], summary)
+                return
+            opened(table)
             if table in steps:
                 engine.state.append_rows(table, job.branch, steps[table], summary)
             else:
@@ -268,16 +274,12 @@ class _Interval:
             records = engine.state.added_records(table, head)
             return TableWrite(table, self._write_id(table), head, records)
 
-        in_parallel(make, new)
-        opened_tables = sorted({*touched, *new})
-        opened = in_parallel(
-            lambda t: engine.state.open_branch(t, job.branch, job.base_tables.get(t)), opened_tables
-        )
-        tables = {**job.base_tables, **dict(zip(opened_tables, opened, strict=True))}
+        new = [table for table in untouched if table not in job.base_tables]
+        heads = dict(zip(new, in_parallel(opened, new), strict=True))
         in_parallel(write, touched)
         writes = tuple(in_parallel(written, touched))
-        tables.update({write.table: write.snapshot_id for write in writes})
-        return IntervalResult(tables, writes, {})
+        heads.update({write.table: write.snapshot_id for write in writes})
+        return IntervalResult({**job.base_tables, **heads}, writes, {})
 
     def _write_id(self, table: str) -> str:
         return f"{self.job.attempt}:{table}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from sim_world import World, milliseconds_of
@@ -332,6 +333,32 @@ class SimulatedState:
         self._change(f"open {branch} on", table, change)
         return opened
 
+    def make_opened(
+        self,
+        table: str,
+        branch: str,
+        rows: Sequence[Mapping[str, object]] | None = None,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """One commit where the table is not there, else the branch and the rows by themselves."""
+
+        def act() -> bool:
+            if table in self._lake.tables:
+                return False
+            self._lake.make(table, {})
+            made = self._lake.table(table)
+            root = made.root().id
+            self._lake.change(made, RefChange({branch: root, ROOT_TAG: root}))
+            if rows is not None:
+                self._append(table, branch, rows, summary)
+            return True
+
+        if self._lake.world.exchange(f"make {table} with {branch}", act):
+            return
+        self.open_branch(table, branch, None)
+        if rows is not None:
+            self.append_rows(table, branch, rows, summary)
+
     def append_rows(
         self,
         table: str,
@@ -339,11 +366,20 @@ class SimulatedState:
         rows: Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        def act() -> None:
-            written = [tuple(row[name] for name in self._columns[table]) for row in rows]
-            self._lake.append(self._lake.table(table), branch, written, summary)
+        self._lake.world.exchange(
+            f"append rows to {branch} of {table}",
+            lambda: self._append(table, branch, rows, summary),
+        )
 
-        self._lake.world.exchange(f"append rows to {branch} of {table}", act)
+    def _append(
+        self,
+        table: str,
+        branch: str,
+        rows: Sequence[Mapping[str, object]],
+        summary: Mapping[str, str],
+    ) -> None:
+        written = [tuple(row[name] for name in self._columns[table]) for row in rows]
+        self._lake.append(self._lake.table(table), branch, written, summary)
 
     def ages(self, table: str, older_than: datetime) -> tuple[int, int]:
         limit = milliseconds_of(older_than)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -229,13 +228,8 @@ class IcebergState:
         )
 
     def _write(self, table: str, branch: str, write: Callable[[Table], None]) -> None:
-        with self._landing(table, branch):
-            self._commit_anew(table, write)
-
-    @contextmanager
-    def _landing(self, table: str, branch: str) -> Iterator[None]:
         try:
-            yield
+            self._commit_anew(table, write)
         except CommitStateUnknownException as error:
             raise Unreachable(
                 f"table {table}: the catalog does not say whether a write to {branch} has landed",

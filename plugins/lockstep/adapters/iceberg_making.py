@@ -23,10 +23,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from sqlalchemy.exc import IntegrityError
 
 from lockstep.adapters.iceberg_commits import CreatingTransaction
+from lockstep.adapters.iceberg_history import root_of
 from lockstep.errors import EngineFailed, Refused, StateDiverged
 from lockstep.lake.opening import OpenCatalog
 
@@ -51,30 +52,30 @@ def make_table(
     summary: Mapping[str, str],
     also: Callable[[Transaction], None] | None = None,
 ) -> bool:
-    """Make a table with these columns, all nullable, and no rows, if it is not there; and its namespace.
-    Whether it was made, and `also` done, whatever comes after the root.
+    """Make a table with these columns, all nullable, if it is not there; and its namespace. Whether it
+    was made, and `also` done, which may write to branches.
 
-    The table, its root and that are one commit, so that of several creators one wins and the others find
-    its table. `properties` are the table's; `summary` stands in the root's. A table that is there keeps
-    its own. Raises Refused for types that no table has, StateDiverged where the table is there with
-    other columns, EngineFailed where the catalog makes none, Unreachable; CommitStateUnknownException
-    where it is not known whether `also` was done.
+    The table, its root and what `also` does are one commit, so that of several creators one wins and the
+    others find its table. `properties` are the table's; `summary` stands in the root's. A table that is
+    there keeps its own. Raises Refused for types that no table has, StateDiverged where the table is
+    there with other columns, EngineFailed where the catalog makes none, Unreachable.
     """
     name = ".".join(identifier)
     wanted = _wanted(catalog.connected(), name, columns)
     existing = _found(catalog, identifier)
     if existing is None:
+        root = 0
         try:
             transaction = _begun(catalog.connected(), identifier, wanted, properties)
             transaction.update_snapshot(dict(summary)).fast_append().commit()
+            root = root_of(name, transaction.table_metadata).snapshot_id
             if also is not None:
                 also(transaction)
             transaction.commit_transaction()
             return True
         except _NOT_MADE as error:
-            if also is not None and isinstance(error, CommitStateUnknownException):
-                raise
-            # Somebody else was first, or it is not known whether it was made.
+            # Somebody else was first, or it is not known whether it was made, or it was, and asked for
+            # twice by what is between.
             existing = _found(catalog, identifier)
             if existing is None:
                 raise EngineFailed(
@@ -83,7 +84,9 @@ def make_table(
                     next_step="see that the catalog and its warehouse can be written to, and that no "
                     "Iceberg view has this name",
                 ) from error
-    found, expected = _shape(existing), _shape(wanted)
+            if existing.snapshot_by_id(root) is not None:
+                return True
+    found, expected = _shape(existing.schema()), _shape(wanted)
     if found != expected:
         raise StateDiverged(
             f"table {name} exists with other columns than this pipeline writes to it",
@@ -109,9 +112,9 @@ def _wanted(catalog: Catalog, name: str, columns: pa.Schema) -> Schema:
     return found
 
 
-def _found(catalog: OpenCatalog, identifier: tuple[str, str]) -> Schema | None:
+def _found(catalog: OpenCatalog, identifier: tuple[str, str]) -> Table | None:
     try:
-        return catalog.load(*identifier).schema()
+        return catalog.load(*identifier)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
 

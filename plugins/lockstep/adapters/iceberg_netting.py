@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ _MOST_BYTES = 128 << 20
 _MOST_COMPARED = 4_000_000
 _MOST_COMPARED_BYTES = 256 << 20
 """Rows of files, and what those of a side take in memory: they are grouped here."""
+
+
+_Codes = npt.NDArray[np.unsignedinteger[Any]]
 
 
 class Netted(NamedTuple):
@@ -108,10 +111,11 @@ def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> 
         return None
     try:
         of_steps = _within(logged)
-        sides = in_parallel(lambda of: _rows(outbox, schema, of, of_steps), found)
+        columns = schema.as_arrow()
+        sides = in_parallel(lambda of: _rows(outbox, schema, of, of_steps).cast(columns), found)
         if any(side.nbytes > _MOST_COMPARED_BYTES for side in sides):
             return None
-        rows = pa.concat_tables(side.cast(schema.as_arrow()) for side in sides)
+        rows = pa.concat_tables(sides)
         if rows[WEIGHT].null_count:
             return None
         rows.validate(full=True)
@@ -161,7 +165,11 @@ def _are_halves_alike(rows: pa.Table) -> bool:
     place of a row in the bits that the digest leaves.
     """
     half = rows.num_rows // 2
-    columns = [codes for column in rows.columns for codes in _codes(column)]
+    columns = list[_Codes]()
+    for column in rows.columns:
+        columns.extend(_codes(column))
+        if sum(codes.nbytes for codes in columns) > 2 * _MOST_COMPARED_BYTES:
+            return False
     digests = np.zeros(rows.num_rows, np.uint64)
     factors = np.random.default_rng(0).integers(1 << 63, (1 << 64) - 1, len(columns), np.uint64)
     for codes, factor in zip(columns, factors, strict=True):
@@ -178,17 +186,19 @@ def _are_halves_alike(rows: pa.Table) -> bool:
     )
 
 
-def _codes(column: pa.ChunkedArray) -> Iterator[npt.NDArray[np.uint64]]:
+def _codes(column: pa.ChunkedArray) -> Iterator[_Codes]:
     """Numbers that two rows have in common where they have the same value, or both have none."""
     kind = column.type
     if column.null_count:
-        yield column.is_null().to_numpy().astype(np.uint64)
-    if pa.types.is_temporal(kind):
+        yield column.is_null().cast(pa.uint8()).to_numpy()
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_temporal(kind):
         column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
         column = column.combine_chunks().dictionary_encode().indices
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
-    yield values.view(f"u{values.itemsize}").astype(np.uint64, copy=False)
+    values = column.fill_null(0).to_numpy()
+    yield values.view(f"u{values.itemsize}")
 
 
 def _weighted(schema: pa.Schema) -> pa.Schema:

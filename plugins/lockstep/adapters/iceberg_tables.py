@@ -67,7 +67,7 @@ class IcebergTables(IcebergState):
                 append_in(transaction, branch, found, summary)
 
         name = (self._settings.database, table)
-        with self._landing(table, branch), self._catalog.plain_errors(table):
+        with self._catalog.plain_errors(table):
             is_made = make_table(self._catalog, name, columns, properties, EMPTY_DICT, also)
         if is_made:
             return

@@ -200,6 +200,20 @@ def _length(text: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, Dat
     return pc.utf8_length(_text(text, kind)), IntegerType()
 
 
+_LOOKS, _LOOK = 100, 100
+"""So often so many rows are looked at, to judge whether texts recur."""
+
+
+def _recur(texts: pa.ChunkedArray) -> bool:
+    """Whether there are many, and a quarter of them at least have been there before."""
+    between = len(texts) // _LOOKS
+    if between < _LOOK:
+        return False
+    looks = (texts.slice(number * between, _LOOK) for number in range(_LOOKS))
+    seen = pa.chunked_array([chunk for look in looks for chunk in look.chunks])
+    return len(seen.unique()) <= len(seen) * 3 // 4
+
+
 def _once_each(
     function: Callable[..., tuple[pa.ChunkedArray, DataType]],
 ) -> Callable[..., tuple[pa.ChunkedArray, DataType]]:
@@ -209,8 +223,7 @@ def _once_each(
     def found(
         text: pa.ChunkedArray, kind: DataType, *given: object
     ) -> tuple[pa.ChunkedArray, DataType]:
-        first = text.slice(0, _SEEN)
-        if len(first) < _SEEN or len(first.unique()) > _SEEN * 3 // 4:
+        if not _recur(text):
             return function(text, kind, *given)
         encoded = text.dictionary_encode().unify_dictionaries()
         different = pa.chunked_array([encoded.chunk(0).dictionary])
@@ -219,10 +232,6 @@ def _once_each(
         return pa.chunked_array([values.take(one.indices) for one in encoded.chunks]), kind
 
     return found
-
-
-_SEEN = 10_000
-"""Rows by which it is judged whether texts recur."""
 
 
 @_once_each
