@@ -11,12 +11,13 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lockstep.control.job import IntervalJob, TableWrite
 from lockstep.control.ports import OutboxSteps, Rewritten, State
 from lockstep.control.step_log import STEP_LOG_COLUMNS
 from lockstep.ids import is_trace, write_id
-from lockstep.threads import MAX_THREADS, in_parallel
+from lockstep.threads import MAX_THREADS, in_parallel, shares
 from lockstep_engine.local.rows import Rows, as_frame, has_lists
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import (
@@ -140,7 +141,12 @@ class Fetches:
             return None
         else:
             rows = few_rows(frame, FEW_ROWS)
-        return rows if rows is not None and is_well_formed(rows) else None
+        return rows if rows is not None and _are_well_formed(rows) else None
+
+
+def _are_well_formed(rows: pa.Table) -> bool:
+    parts = [rows[share] for share in shares(rows.num_rows, FEW_ROWS)]
+    return all(in_parallel(is_well_formed, parts))
 
 
 @contextmanager
@@ -159,7 +165,7 @@ class Appends:
     frames: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
     rows: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     whole: Mapping[str, DataFrame] = field(default_factory=dict)
-    untouched: Mapping[str, DataFrame | Rows] = field(default_factory=dict)
+    untouched: Mapping[str, DataFrame | StructType] = field(default_factory=dict)
     fetches: Fetches | None = None
     indexes: Collection[str] = ()
 
@@ -172,7 +178,7 @@ class Appends:
         """What is appended to a table that is touched; None where Spark is to write it."""
         if table in self.rows:
             return self.rows[table]
-        if table in self.whole or self.fetches is None:
+        if table not in self.frames or self.fetches is None:
             return None
         return self.fetches.rows(table, self.frames[table])
 
@@ -194,19 +200,17 @@ def write_appends(
 ) -> Written:
     """Append every table to the attempt's branch, which starts at its snapshot in `bases`; a table that
     is not in there is made where it does not exist, and starts at its root."""
-    frame_of = {**appends.frames, **appends.whole, **appends.untouched}
-    new = {t for t in (*frame_of, *appends.rows) if t not in bases}
+    types = {**appends.frames, **appends.whole, **appends.untouched}
+    new = {t for t in (*types, *appends.rows) if t not in bases}
 
     def columns(table: str) -> tuple[pa.Schema, Mapping[str, str]]:
-        rows = frame_of.get(table)
-        schema = types_of_columns(spark, STEP_LOG_COLUMNS[table]) if rows is None else rows.schema
+        found = types.get(table)
+        if found is None:
+            found = types_of_columns(spark, STEP_LOG_COLUMNS[table])
+        schema = found if isinstance(found, StructType) else found.schema
         of_traces = INDEX_PROPERTIES if table in appends.indexes else TRACE_PROPERTIES
         properties = of_traces if is_trace(table) else TABLE_PROPERTIES
         return columns_of_table(table, schema), properties
-
-    def opened(table: str) -> int:
-        state.make_opened(table, *columns(table), job.branch)
-        return state.head(table, job.branch)
 
     def write(table: str) -> None:
         summary = _summary(job, table, whole=table in appends.whole)
@@ -220,7 +224,7 @@ def write_appends(
                 state.append_opening(table, job.branch, bases[table], rows, summary)
             else:
                 state.open_branch(table, job.branch, bases[table])
-            if rows is not None:
+            if rows is not None or table in appends.untouched:
                 return
             if table in appends.whole:
                 overwrite(job.catalog, table, job.branch, appends.whole[table], summary)
@@ -233,16 +237,15 @@ def write_appends(
         id_ = write_id(job.attempt, table, whole=table in appends.whole)
         return TableWrite(table, id_, head, state.added_records(table, head))
 
-    with watch.part("create tables"):
-        untouched = sorted(new - set(appends.touched))
-        heads = dict(zip(untouched, in_parallel(opened, untouched), strict=True))
+    untouched = sorted(new.intersection(appends.untouched))
     with watch.part("append"):
         # New tables are made with what is written to them, where that is here.
-        in_parallel(write, appends.touched)
+        in_parallel(write, [*appends.touched, *untouched])
     with watch.part("heads"):
         writes = tuple(in_parallel(written, appends.touched))
-    heads.update({write.table: write.snapshot_id for write in writes})
-    return Written(heads, writes)
+        opened = in_parallel(lambda table: state.head(table, job.branch), untouched)
+    heads = {write.table: write.snapshot_id for write in writes}
+    return Written({**dict(zip(untouched, opened, strict=True)), **heads}, writes)
 
 
 def _file_bytes(table: str) -> int | None:

@@ -12,6 +12,7 @@ from functools import reduce
 from itertools import chain
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
 
 from lockstep.control.job import IntervalJob, IntervalResult, TableWrite, ViewDifference
 from lockstep.control.ports import Progress
@@ -37,8 +38,10 @@ from lockstep_engine.rebuild import (
     rebuild,
     rebuilding_attempt,
 )
+from lockstep_engine.sources.decoded import ERROR_COLUMNS
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import configure_catalog
+from lockstep_engine.told import types_of_columns
 
 __all__ = ["preview_rebuild", "run_interval"]
 
@@ -176,16 +179,22 @@ def _appends(attempt: Attempt, worked: Worked, corrections: Corrections) -> Appe
     for table, rows in corrections.items():
         own = changes.get(table)
         changes[table] = rows if own is None else _together(rows, as_frame(attempt.spark, own))
-    untouched: dict[str, DataFrame | Rows] = {}
+    untouched: dict[str, DataFrame | StructType] = {}
     for source, one in worked.decoded.items():
-        (changes if worked.bad.get(source) else untouched)[errors_table(source)] = one.errors
+        if worked.bad.get(source):
+            changes[errors_table(source)] = one.errors
+        else:
+            untouched[errors_table(source)] = types_of_columns(attempt.spark, ERROR_COLUMNS)
     for source, late in evaluated.late.items():
         declared = _as_declared(attempt.project, source, late.rows)
-        (changes if late.is_any else untouched)[late_table(source)] = declared
+        if late.is_any:
+            changes[late_table(source)] = declared
+        else:
+            untouched[late_table(source)] = declared
     return Appends(
         {**evaluated.appends, **_recorded(attempt, changes)},
         step_log(job.interval, job.new_layouts),
-        untouched=_recorded(attempt, untouched),
+        untouched=untouched,
         fetches=worked.fetches,
         indexes=attempt.circuit.indexes,
     )
