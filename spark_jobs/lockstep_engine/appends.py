@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -61,8 +60,8 @@ class Tables(State, MakesTables, Protocol):
         columns: pa.Schema,
         properties: Mapping[str, str],
         branch: str,
-        rows: pa.Table | Sequence[Mapping[str, object]] | None = None,
-        summary: Mapping[str, str] = MappingProxyType({}),
+        rows: pa.Table | Sequence[Mapping[str, object]] | None,
+        summary: Mapping[str, str],
     ) -> None:
         """As `make`, with a root that says nothing, and `append_opening` at the root; without rows as
         `open_branch`. One commit where the table was not there."""
@@ -135,13 +134,16 @@ class Fetches:
         return self._fetch(table, frame) if begun is None else begun.result()
 
     def _fetch(self, table: str, frame: DataFrame | Rows) -> pa.Table | None:
-        if isinstance(frame, Rows):
-            rows = None if has_lists(frame.schema) else frame.table
-        elif self._state.has_lists(table) if table in self._there else has_lists(frame.schema):
+        if self._has_lists(table, frame):
             return None
-        else:
-            rows = few_rows(frame, FEW_ROWS)
+        rows = frame.table if isinstance(frame, Rows) else few_rows(frame, FEW_ROWS)
         return rows if rows is not None and _are_well_formed(rows) else None
+
+    def _has_lists(self, table: str, frame: DataFrame | Rows) -> bool:
+        """A table that is there knows it; what types a frame of Spark's has would be a request."""
+        if table in self._there and not isinstance(frame, Rows):
+            return self._state.has_lists(table)
+        return has_lists(frame.schema)
 
 
 def _are_well_formed(rows: pa.Table) -> bool:

@@ -79,7 +79,7 @@ def test_a_table_that_is_there_is_appended_to_at_its_root(
         with pytest.raises(StateDiverged, match="attempt_a is there already"):
             made(lake, "attempt_a", rows)
     with pytest.raises(StateDiverged, match=r"db\.t exists with other columns"):
-        lake.state.make_opened("t", COLUMNS.remove(1), PROPERTIES, "attempt_c")
+        lake.state.make_opened("t", COLUMNS.remove(1), PROPERTIES, "attempt_c", None, {})
 
 
 def test_of_several_creators_each_has_its_branch_on_one_root(lake: Lake) -> None:

@@ -251,7 +251,7 @@ class _Interval:
         def opened(table: str) -> int:
             if table in job.base_tables:
                 return engine.state.open_branch(table, job.branch, job.base_tables[table])
-            engine.state.make_opened(table, job.branch)
+            engine.state.make_opened(table, job.branch, None, {})
             return engine.state.head(table, job.branch)
 
         def write(table: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from sim_world import World, milliseconds_of
@@ -337,8 +336,8 @@ class SimulatedState:
         self,
         table: str,
         branch: str,
-        rows: Sequence[Mapping[str, object]] | None = None,
-        summary: Mapping[str, str] = MappingProxyType({}),
+        rows: Sequence[Mapping[str, object]] | None,
+        summary: Mapping[str, str],
     ) -> None:
         """One commit where the table is not there, else the branch and the rows by themselves."""
 
@@ -350,7 +349,7 @@ class SimulatedState:
             root = made.root().id
             self._lake.change(made, RefChange({branch: root, ROOT_TAG: root}))
             if rows is not None:
-                self._append(table, branch, rows, summary)
+                self._lake.append(made, branch, self._written(table, rows), summary)
             return True
 
         if self._lake.world.exchange(f"make {table} with {branch}", act):
@@ -366,20 +365,14 @@ class SimulatedState:
         rows: Sequence[Mapping[str, object]],
         summary: Mapping[str, str],
     ) -> None:
-        self._lake.world.exchange(
-            f"append rows to {branch} of {table}",
-            lambda: self._append(table, branch, rows, summary),
-        )
+        def act() -> None:
+            found = self._lake.table(table)
+            self._lake.append(found, branch, self._written(table, rows), summary)
 
-    def _append(
-        self,
-        table: str,
-        branch: str,
-        rows: Sequence[Mapping[str, object]],
-        summary: Mapping[str, str],
-    ) -> None:
-        written = [tuple(row[name] for name in self._columns[table]) for row in rows]
-        self._lake.append(self._lake.table(table), branch, written, summary)
+        self._lake.world.exchange(f"append rows to {branch} of {table}", act)
+
+    def _written(self, table: str, rows: Sequence[Mapping[str, object]]) -> list[Row]:
+        return [tuple(row[name] for name in self._columns[table]) for row in rows]
 
     def ages(self, table: str, older_than: datetime) -> tuple[int, int]:
         limit = milliseconds_of(older_than)

@@ -54,8 +54,8 @@ class IcebergTables(IcebergState):
         columns: pa.Schema,
         properties: Mapping[str, str],
         branch: str,
-        rows: pa.Table | Sequence[Mapping[str, object]] | None = None,
-        summary: Mapping[str, str] = EMPTY_DICT,
+        rows: pa.Table | Sequence[Mapping[str, object]] | None,
+        summary: Mapping[str, str],
     ) -> None:
         """As `make`, with a root that says nothing, and `append_opening` at the root; without rows as
         `open_branch`. One commit where the table was not there."""
