@@ -25,7 +25,7 @@ from lockstep.sql.plans.nodes import (
 from lockstep_engine.deltas import STEP, WEIGHT, consolidate, normalized, quoted
 from lockstep_engine.local.changes import consolidated, is_netted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, is_exact
+from lockstep_engine.local.values import NOT_HERE, is_exact
 
 __all__ = ["is_consolidated", "settled", "settled_here", "under_names"]
 
@@ -40,7 +40,7 @@ def settled_here(operator: Operator, by_ref: _Operators, rows: Rows) -> Rows | N
         return rows.normalized()
     try:
         return consolidated(rows, operator.node.columns)
-    except Unlike:
+    except NOT_HERE:
         return None
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
-
 from lockstep.sql.circuit import Circuit, Operator, columns_read
 from lockstep.sql.plans.nodes import (
     MultiwayJoin,
@@ -33,7 +31,7 @@ from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.thresholds import between_thresholds
 from lockstep_engine.local.union import united
 from lockstep_engine.local.upsert import upserted
-from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.values import NOT_HERE
 from lockstep_engine.local.window import first_rows, is_bounded
 from lockstep_engine.operators.join import may_retract
 from lockstep_engine.touched import Touched
@@ -185,9 +183,7 @@ def _ended(work: _Work) -> LocalEvaluation | None:
 def _tried(work: Callable[[], _Answer | None]) -> _Answer | None:
     try:
         return work()
-    except (Unlike, pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowCapacityError):
-        # Arrow has no such function for a type that Spark has one for; or a column would have more than
-        # 2 GB of texts, or a number that does not fit, of which Spark says what it is.
+    except NOT_HERE:
         return None
 
 

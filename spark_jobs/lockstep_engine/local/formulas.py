@@ -56,7 +56,7 @@ from lockstep_engine.deltas import STEP, WEIGHT
 from lockstep_engine.local.functions import FUNCTIONS, cast, may_be_null, remainder, shifted
 from lockstep_engine.local.numbers import Value, arithmetic, common, compared, of_kind, widest
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, has_order
+from lockstep_engine.local.values import NOT_HERE, Unlike, has_order
 from lockstep_engine.told import is_well_formed
 
 __all__ = ["projected", "sifted", "weighed", "written"]
@@ -141,7 +141,7 @@ def _evaluated(expression: Expression, rows: Rows) -> Value | None:
         return None
     try:
         return _value(tree, rows)
-    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError, RecursionError):
+    except (*NOT_HERE, RecursionError):
         return None
 
 
@@ -209,6 +209,8 @@ def _called(tree: Call | Shift | Remainder | Field | Prefix, rows: Rows) -> Valu
             return _field(_of_column(column, rows), name)
         case Prefix(of, length):
             text = of_kind(_value(of, rows), StringType())
+            if not is_well_formed(text.data):
+                raise Unlike
             start = pc.utf8_slice_codeunits(text.data, 0, length)
             return Value(start, StringType(), text.nullable)
 

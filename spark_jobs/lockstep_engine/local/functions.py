@@ -164,7 +164,9 @@ def near_microseconds(times: pa.ChunkedArray, kind: DataType) -> Integers:
 
 def _hour(time: pa.ChunkedArray, kind: DataType) -> tuple[pa.ChunkedArray, DataType]:
     since = microseconds(time, kind)
-    hours = pa.chunked_array([_floored(since, _HOUR) // _HOUR % 24]).cast(pa.int32())
+    # A day has room: the least of all times may have no hour below it.
+    whole: Integers = pc.fill_null(since, 0).to_numpy()
+    hours = pa.chunked_array([np.mod(whole, _DAY) // _HOUR]).cast(pa.int32())
     return _with_nulls_of(hours, since), IntegerType()
 
 

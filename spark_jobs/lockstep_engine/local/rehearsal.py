@@ -34,7 +34,7 @@ from lockstep_engine.local.rows import Rows, has_lists
 from lockstep_engine.local.sessions import are_sessions, sessions
 from lockstep_engine.local.union import united
 from lockstep_engine.local.upsert import upserted
-from lockstep_engine.local.values import Unlike, are_exact
+from lockstep_engine.local.values import NOT_HERE, Unlike, are_exact
 from lockstep_engine.local.window import first_rows, is_bounded
 from lockstep_engine.reading import unread_times
 
@@ -59,7 +59,7 @@ def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> b
             else:
                 inputs = [schemas[ref] for ref in operator.inputs]
                 schemas[operator.ref] = _tried(operator, inputs, by_pane)
-    except (Unlike, pa.ArrowInvalid, pa.ArrowNotImplementedError, PySparkException):
+    except (*NOT_HERE, PySparkException):
         # The last: a type that Arrow has not.
         return False
     return not any(

@@ -16,7 +16,7 @@ from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.local.changes import consolidated
 from lockstep_engine.local.functions import near_microseconds
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike, are_exact
+from lockstep_engine.local.values import NOT_HERE, Unlike, are_exact
 
 __all__ = ["in_windows", "netted_by_pane"]
 
@@ -65,7 +65,7 @@ def netted_by_pane(rows: Rows, node: TimeWindow) -> Rows:
     table = there.table.set_column(place, field, panes.cast(field.type))
     try:
         return consolidated(Rows(table, there.schema), columns)
-    except Unlike:
+    except NOT_HERE:
         return rows
 
 

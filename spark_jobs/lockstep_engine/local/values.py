@@ -73,6 +73,12 @@ class Unlike(Exception):
     """Here it would come out otherwise than in Spark, which is to do it."""
 
 
+NOT_HERE = (Unlike, pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowNotImplementedError)
+"""What is raised where Spark is to do it: also where Arrow has no such function for a type that Spark
+has one for, or a column would have more than 2 GB of texts, or a number that does not fit: Spark says
+what that is."""
+
+
 def is_exact(kind: DataType) -> bool:
     """Whether values are equal, in Spark, only if their bits are: not zeros and NaNs of floating point,
     nor texts with a collation. Their order is the same here, too."""
