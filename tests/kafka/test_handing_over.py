@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from tempfile import TemporaryFile
 from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from batch_builders import Sent, records_of
 
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
@@ -31,6 +32,7 @@ from lockstep_engine.sources.handing_over import (
 )
 from lockstep_engine.sources.offsets import StepRange
 from lockstep_engine.sources.plain_reading import PlainReading
+from lockstep_engine.sources.record_batches import Records
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -138,27 +140,15 @@ def test_batches_of_another_shape_are_not_put_together(monkeypatch: pytest.Monke
     assert list(reader.large(given)) == [numbers(0, 4), other, numbers(4, 10), numbers(10, 11)]
 
 
-@dataclass(frozen=True)
-class Message:
-    """As much of one of Kafka's client as reading asks for."""
-
-    at: int
-    text: bytes
-
-    def error(self) -> None:
-        return None
-
-    def key(self) -> bytes:
-        return b"key of %d" % self.at
-
-    def value(self) -> bytes:
-        return self.text
-
-    def offset(self) -> int:
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1000 * self.at
+def sent(texts: Sequence[bytes]) -> Records:
+    """These from offset 10 on, each with a key and a time of its own."""
+    places = range(10, 10 + len(texts))
+    return records_of(
+        [
+            Sent(at, text, b"key of %d" % at, 1000 * at)
+            for at, text in zip(places, texts, strict=True)
+        ]
+    )
 
 
 SHAPE = pa.schema(
@@ -190,8 +180,7 @@ GOOD, BAD = [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'], b"[1]"
 def told_of(
     monkeypatch: pytest.MonkeyPatch, reading: PlainReading, texts: Sequence[bytes]
 ) -> pa.RecordBatch:
-    messages = [Message(10 + place, text) for place, text in enumerate(texts)]
-    monkeypatch.setattr(plain_reading, "_messages", lambda *_: iter([messages]))
+    monkeypatch.setattr(plain_reading, "fetched", lambda *_: iter([sent(texts)]))
     [told] = reading.told(OffsetRange(3, 10, 10 + len(texts)))
     return told
 
@@ -199,9 +188,9 @@ def told_of(
 def test_after_a_mixed_batch_all_have_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a record here and there that is not plain would make many small batches."""
     texts = [*GOOD[:2], BAD, GOOD[1], *GOOD[:2], *GOOD[:2]]
-    messages = [Message(10 + place, text) for place, text in enumerate(texts)]
-    parts = [messages[place : place + 2] for place in range(0, 8, 2)]
-    monkeypatch.setattr(plain_reading, "_messages", lambda *_: iter(parts))
+    records = sent(texts)
+    parts = [records.part(place, place + 2) for place in range(0, 8, 2)]
+    monkeypatch.setattr(plain_reading, "fetched", lambda *_: iter(parts))
     first, *others = READING.told(OffsetRange(3, 10, 18))
     assert first.schema.names == ["_offset", "_step", "n of it"]
     assert [one.schema == others[0].schema for one in others] == [True] * 3

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from format_builders import Record, Topic, decode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,10 +23,7 @@ from kafka_builders import (
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from lockstep.control.model import OffsetRange
-from lockstep.errors import SourceChanged
 from lockstep_engine.context import Context
-from lockstep_engine.sources import plain_reading as reading
 from lockstep_engine.sources.kafka import read_kafka
 from lockstep_engine.sources.offsets import StepRange, slices_of
 
@@ -229,66 +223,6 @@ def test_names_that_spark_does_not_find_in_a_text(spark: SparkSession) -> None:
     names = {"a b": True, "it's": False, "a?": False, ":": False, "a,": False}
     for name, is_read in names.items():
         assert is_plain(spark, source("h:1", "t", ((name, "STRING"),))) == is_read
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a consumer hands on: a message, or an error of a partition or of none."""
-
-    place: int
-    code: int | None = None
-    of: str | None = "t"
-
-    def error(self) -> KafkaError | None:
-        return None if self.code is None else KafkaError(self.code)
-
-    def topic(self) -> str | None:
-        return self.of
-
-    def offset(self) -> int:
-        return self.place
-
-
-def told(
-    monkeypatch: pytest.MonkeyPatch, wanted: OffsetRange, *batches: Sequence[Told]
-) -> list[int]:
-    """The offsets that are read where a consumer hands on these batches, and then nothing more."""
-    waiting = deque(batches)
-
-    class Consumer:
-        def __init__(self, _: object) -> None: ...
-
-        def assign(self, _: object) -> None: ...
-
-        def close(self) -> None: ...
-
-        def consume(self, *_: object) -> Sequence[Told]:
-            return waiting.popleft() if waiting else ()
-
-    monkeypatch.setattr(reading, "Consumer", Consumer)
-    read = reading._messages({}, "t", wanted, 60.0)
-    return [message.offset() for messages in read for message in messages]
-
-
-END = KafkaError._PARTITION_EOF
-
-
-def test_what_a_consumer_tells_beside_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = OffsetRange(0, 2, 6)
-    group = Told(-1, KafkaError.GROUP_AUTHORIZATION_FAILED, None)
-    one, two = [Told(2), Told(3)], [Told(5), Told(7)]
-    assert told(monkeypatch, wanted, [group], one, [group, *two]) == [2, 3, 5]
-    # An end that a leader did not know of yet.
-    assert told(monkeypatch, wanted, [*one, Told(4, END)], [], two) == [2, 3, 5]
-    # The rest are the ends of transactions.
-    assert told(monkeypatch, wanted, one, [Told(6, END)], [Told(9)]) == [2, 3]
-    assert told(monkeypatch, wanted, [*one, Told(9, END)]) == [2, 3]
-    with pytest.raises(SourceChanged, match="ends early"):
-        told(monkeypatch, wanted, one, [Told(5, END)])
-    with pytest.raises(KafkaException, match="nothing came for 60 s"):
-        told(monkeypatch, wanted, one, [group])
-    with pytest.raises(KafkaException):
-        told(monkeypatch, wanted, one, [Told(-1, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
 
 
 @given(

@@ -188,11 +188,13 @@ def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Tabl
         text = b"\n".join(values)  # type: ignore[arg-type]
     except TypeError:
         return None
-    lines = _lines_of_objects(text, values)
+    # Of what is no printed character at least the ends of lines are there.
+    controls = int(np.count_nonzero(np.frombuffer(text, np.uint8) < _FIRST_PRINTED))
+    are_printed = controls < len(values)
+    lines = _lines_of_objects(text, values, are_printed)
     if lines is None or not _is_utf_8(text):
         return None
-    each = np.frombuffer(text, np.uint8)
-    if len(text) <= MOST_BYTES and np.count_nonzero(each < _FIRST_PRINTED) < len(values):
+    if len(text) <= MOST_BYTES and are_printed:
         with suppress(pa.ArrowInvalid):
             found = _alike(values, Objects(text, *lines), content)
             if found is not None:
@@ -229,14 +231,14 @@ def _alike(
 
 
 def _lines_of_objects(
-    text: bytes, values: Sequence[bytes | None]
+    text: bytes, values: Sequence[bytes | None], are_printed: bool
 ) -> tuple[Integers, Integers] | None:
     """From where to where each of the values is, which are the lines of the text; None unless they go
-    from `{` to `}`, and Spark's parser can take them."""
+    from `{` to `}`, and Spark's parser can take them. `are_printed`: no line ends in them."""
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return None
     each = np.frombuffer(text, np.uint8)
-    if np.count_nonzero(each == _END_OF_LINE) != len(values) - 1:
+    if not are_printed and np.count_nonzero(each == _END_OF_LINE) != len(values) - 1:
         return None
     ends = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     ends += 1

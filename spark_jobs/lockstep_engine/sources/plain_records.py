@@ -84,7 +84,7 @@ class PlainSource:
     def here(self) -> Rows | None:
         """The same records, read now and held by this process; None where it cannot have them."""
         # Spark has its own patience, and says what is wrong.
-        reading = replace(self.reading, silent_seconds=_SILENT_SECONDS, log_level=0)
+        reading = replace(self.reading, silent_seconds=_SILENT_SECONDS)
         table = read_here(reading, memory_bytes() // _SHARE_OF_MEMORY)
         return None if table is None else Rows(table, self.schema)
 

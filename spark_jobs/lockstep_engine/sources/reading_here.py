@@ -8,7 +8,7 @@ from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaException
+from aiokafka.errors import KafkaError
 
 from lockstep.control.model import OffsetRange
 from lockstep.errors import LockstepError
@@ -41,7 +41,7 @@ def read_here(reading: PlainReading, most_bytes: int) -> pa.Table | None:
             slices = slices_of(ranges, 2 * seats())
             with ThreadPoolExecutor(seats()) as pool:
                 parts = list(pool.map(lambda wanted: _by_another(reading, wanted, room), slices))
-    except (CannotRead, KafkaException, LockstepError, OSError, pa.ArrowException):
+    except (CannotRead, KafkaError, LockstepError, OSError, pa.ArrowException):
         return None
     batches = [batch for part in parts for batch in part]
     return pa.Table.from_batches(batches, schema=reading.shape)

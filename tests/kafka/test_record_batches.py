@@ -1,0 +1,135 @@
+"""What is taken out of batches of records: what was put in, of transactions that were committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from aiokafka.errors import CorruptRecordException, UnsupportedVersionError
+from batch_builders import CODECS, Sent, batch, marker
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep_engine.sources.record_batches import Records, committed, whole_batches
+
+TEXTS = st.none() | st.binary(max_size=300)
+
+
+@st.composite
+def sent(draw: st.DrawFn) -> tuple[list[Sent], int, int]:
+    """Records with their offsets, the first offset of their batch and the last: some may be gone."""
+    first = draw(st.integers(0, 1 << 40))
+    places = draw(st.lists(st.integers(0, 200), min_size=1, max_size=40, unique=True).map(sorted))
+    if draw(st.booleans()):
+        places = list(range(len(places)))
+    times = st.integers(0, 1 << 42)
+    records = [Sent(first + one, draw(TEXTS), draw(TEXTS), draw(times)) for one in places]
+    return records, first, first + places[-1] + draw(st.integers(0, 3))
+
+
+def told(records: Records) -> list[Sent]:
+    """All that is told of each."""
+    assert len(records) == len(records.values) == len(records.offsets)
+    columns = (records.offsets.tolist(), records.values, records.keys(), records.timestamps())
+    return [Sent(*one) for one in zip(*columns, strict=True)]
+
+
+@given(sent(), st.sampled_from(sorted(CODECS)))
+def test_what_was_sent_comes_out(made: tuple[list[Sent], int, int], codec: str) -> None:
+    records, first, last = made
+    (found,) = whole_batches(memoryview(batch(records, last, codec=codec, first=first)))
+    assert found.next_offset == last + 1
+    assert told(found.records()) == records
+
+
+@given(st.lists(sent(), min_size=1, max_size=4), st.data())
+def test_parts_and_what_is_put_together(
+    made: list[tuple[list[Sent], int, int]], data: st.DataObject
+) -> None:
+    parts, all_ = [], []
+    for records, first, last in made:
+        (found,) = whole_batches(memoryview(batch(records, last, first=first)))
+        parts.append(found.records())
+        all_ += records
+    whole = Records.of(parts)
+    assert told(whole) == all_
+    cuts = data.draw(st.lists(st.integers(0, len(all_)), max_size=5).map(sorted))
+    for first, end in pairwise([0, *cuts, len(all_)]):
+        assert told(whole.part(first, end)) == all_[first:end]
+        inner = whole.part(first, end)
+        middle = (end - first) // 2
+        assert told(inner.part(middle, end - first)) == all_[first + middle : end]
+
+
+@given(sent(), st.data())
+def test_records_between_offsets(made: tuple[list[Sent], int, int], data: st.DataObject) -> None:
+    records, first, last = made
+    (found,) = whole_batches(memoryview(batch(records, last, first=first)))
+    start, end = sorted(data.draw(st.tuples(*[st.integers(first - 2, last + 3)] * 2)))
+    expected = [one for one in records if start <= one.offset < end]
+    assert told(found.records().between(start, end)) == expected
+
+
+def test_a_batch_that_was_cut_off_is_not_there() -> None:
+    whole, other = batch([Sent(0), Sent(1)], 1), batch([Sent(2)], 2, first=2)
+    for cut in range(len(other)):
+        found = list(whole_batches(memoryview(whole + other[:cut])))
+        assert [one.next_offset for one in found] == [2]
+    assert [one.next_offset for one in whole_batches(memoryview(whole + other))] == [2, 3]
+    assert list(whole_batches(memoryview(b""))) == []
+
+
+def test_bytes_that_have_changed_on_their_way_are_seen() -> None:
+    data = bytearray(batch([Sent(0, b'{"n": 1}')], 0))
+    for place in range(21, len(data)):
+        data[place] ^= 1
+        (found,) = whole_batches(memoryview(data))
+        with pytest.raises(CorruptRecordException, match="not what its checksum says"):
+            found.records()
+        data[place] ^= 1
+
+
+def test_records_of_an_old_format() -> None:
+    data = bytearray(batch([Sent(0)], 0))
+    data[16] = 1
+    with pytest.raises(UnsupportedVersionError, match="records of format 1"):
+        list(whole_batches(memoryview(data)))
+
+
+def counted(data: Sequence[bytes], *aborted: tuple[int, int]) -> list[int]:
+    """The offsets that count."""
+    batches = committed(whole_batches(memoryview(b"".join(data))), aborted)
+    return [offset for one in batches for offset in one.records().offsets.tolist()]
+
+
+def one(offset: int, producer: int) -> bytes:
+    return batch([Sent(offset)], offset, producer, first=offset)
+
+
+def test_aborted_transactions_and_others_beside_them() -> None:
+    log = [
+        one(0, -1),
+        one(1, 7),
+        one(2, 8),
+        marker(3, 7, commits=False),
+        one(4, 7),
+        one(5, -1),
+        marker(6, 8, commits=True),
+        one(7, 8),
+        marker(8, 7, commits=True),
+        marker(9, 8, commits=False),
+    ]
+    assert counted(log, (7, 1), (8, 7)) == [0, 2, 4, 5]
+    assert counted(log, (8, 7), (7, 1)) == [0, 2, 4, 5], "the broker need not sort them"
+    assert counted(log) == [0, 1, 2, 4, 5, 7]
+
+
+def test_a_transaction_that_began_before_what_was_asked_for() -> None:
+    log = [one(10, 7), marker(11, 7, commits=False), one(12, 7), marker(13, 7, commits=True)]
+    assert counted(log, (7, 3)) == [12]
+
+
+def test_a_producer_that_aborts_twice() -> None:
+    log = [one(0, 7), marker(1, 7, commits=False), one(2, 7), marker(3, 7, commits=False)]
+    assert counted(log, (7, 0), (7, 2)) == []
