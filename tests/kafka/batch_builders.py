@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from crc32c import crc32c
+from google_crc32c import value as crc32c
 
 from lockstep_engine.sources.record_batches import Records, whole_batches
 
@@ -66,5 +66,5 @@ def records_of(records: Sequence[Sent]) -> Records:
 def _at(data: bytearray, first: int, last: int) -> bytes:
     struct.pack_into(">q", data, 0, first)
     struct.pack_into(">i", data, 23, last - first)
-    struct.pack_into(">I", data, 17, crc32c(data[21:]))
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     return bytes(data)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from aiokafka.errors import CorruptRecordException, UnsupportedVersionError
 from aiokafka.record.default_records import DefaultRecordBatch
-from crc32c import crc32c
+from google_crc32c import value as crc32c
 
 from lockstep_engine.kernels.groups import Integers
 
@@ -110,7 +110,7 @@ class Batch:
     def records(self) -> Records:
         """Its records, for good. Raises CorruptRecordException where they are not what was written,
         UnsupportedCodecError."""
-        if crc32c(self.data[_CHECKED_FROM:]) != self.checksum:
+        if crc32c(bytes(self.data[_CHECKED_FROM:])) != self.checksum:
             raise CorruptRecordException(
                 f"the batch before offset {self.next_offset} is not what its checksum says"
             )
