@@ -131,6 +131,22 @@ def test_a_project_that_names_its_broker_needs_no_setting(
     assert deploying.deploy(str(tmp_path), replace(settings, kafka="")).name == "shop"
 
 
+def test_a_broker_in_the_configuration_is_the_projects_own(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """It needs no setting, and none takes its place."""
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text().replace("= 'b'", "= '${lockstep.kafka}'"), encoding="utf-8")
+    own = "configuration: {lockstep.kafka: 'own:1'}\n"
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC + own, encoding="utf-8")
+    for kafka in ("", "elsewhere:2"):
+        known = replace(settings, kafka=kafka)
+        deploying.deploy(str(tmp_path), known)
+        with runtime.open_pipeline("shop", known, Mock()) as pipeline:
+            [source] = pipeline.project.sources
+        assert source.options["kafka.bootstrap.servers"] == "own:1"
+
+
 def test_a_mapper_that_cannot_be_imported_is_not_deployed(
     tmp_path: Path, settings: Settings
 ) -> None:

@@ -54,6 +54,7 @@ from lockstep.sql.circuit import (
 )
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
+from lockstep.sql.reading.spec import parse_spec
 
 __all__ = [
     "Pipeline",
@@ -317,12 +318,14 @@ def require_broker(name: str, files: ProjectFiles, settings: Settings) -> None:
     To look at a project any address does; to record or to read offsets it has to be said: a broker
     that happens to listen at the default address may be another one.
     """
-    if settings.kafka or not any(_BROKER_VARIABLE.search(text) for _, text in files.files):
+    if settings.kafka or parse_spec(files.spec).configuration.get("lockstep.kafka"):
+        return
+    if not any(_BROKER_VARIABLE.search(text) for _, text in files.files):
         return
     raise WrongUse(
         f"pipeline {name} names ${{lockstep.kafka}}, and no broker is known",
-        expected="LOCKSTEP_KAFKA, or a running stack",
-        found="neither",
+        expected="LOCKSTEP_KAFKA, a running stack, or lockstep.kafka in the project's configuration",
+        found="none of them",
         next_step="set LOCKSTEP_KAFKA to the broker's address, or run `lockstep up`",
     )
 

@@ -172,11 +172,11 @@ def test_the_settings_are_those_of_the_documentation() -> None:
     assert written == {*OWN_SETTINGS, "lockstep.catalog.*"}
 
 
-def test_variables_come_before_configuration() -> None:
+def test_what_the_project_says_comes_before_the_installation() -> None:
     text = SOURCES + "CREATE VIEW w AS SELECT '${broker}' AS b, ${n} AS n, a FROM t"
     found = parse_project(files(text), {"n": "7", "broker": "other:1"})
-    assert found.sources[0].options["kafka.bootstrap.servers"] == "other:1"
-    assert found.views[0].sql == "SELECT 'other:1' AS b, 7 AS n, a FROM t"
+    assert found.sources[0].options["kafka.bootstrap.servers"] == "broker:9092"
+    assert found.views[0].sql == "SELECT 'broker:9092' AS b, 7 AS n, a FROM t"
     assert found.configuration == {"broker": "broker:9092"}
 
 

@@ -48,7 +48,7 @@ class PythonProject:
     def __init__(self, files: ProjectFiles, variables: Mapping[str, str]) -> None:
         self.files = files
         spec = parse_spec(files.spec)
-        self.variables = {**spec.configuration, **variables}
+        self.variables = spec.variables(variables)
         self.qualifiers = qualifiers_of(spec)
         folder = Path(files.folder).resolve()
         self.python = [name for name, _ in files.written if name.endswith(PYTHON_SUFFIX)]

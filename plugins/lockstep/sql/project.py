@@ -63,7 +63,7 @@ _SINK_FORMATS = ("changelog", "debezium", "upsert")
 def parse_project(files: ProjectFiles, variables: Mapping[str, str]) -> Project:
     """The project that the files declare. Raises ProjectError with file, line and column.
 
-    `${key}` in SQL and options is filled from `variables`, then from the spec's configuration.
+    `${key}` in SQL and options is filled from the spec's configuration, then from `variables`.
     """
     return _parsed(files, tuple(sorted(variables.items())))
 
@@ -73,7 +73,7 @@ def _parsed(files: ProjectFiles, variables: tuple[tuple[str, str], ...]) -> Proj
     """Each stage of an interval asks for the same project."""
     spec = parse_spec(files.spec)
     _check_made(files)
-    filled = {**spec.configuration, **dict(variables)}
+    filled = spec.variables(dict(variables))
     statements = [
         statement
         for name, text in files.files

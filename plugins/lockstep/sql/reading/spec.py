@@ -51,6 +51,11 @@ class Spec:
     include: tuple[str, ...]
     configuration: Mapping[str, str] = field(hash=False)
 
+    def variables(self, installation: Mapping[str, str]) -> dict[str, str]:
+        """What `${...}` in the project's files can name. What the project says itself comes first, so
+        that every process reads of what is deployed the same."""
+        return {**installation, **self.configuration}
+
 
 def _wrong(
     message: str, expected: str, found: str, next_step: str = "", line: int = 1
