@@ -112,13 +112,9 @@ def replaying(bootstrap: str, seconds: float, limit: int | None) -> Iterator[sub
 
 
 def create_topics(bootstrap: str) -> None:
-    """The sources' topics, made by the replay, and the sink's."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
+    """The topics of the sources and of the sink, made by the replay."""
     command = [sys.executable, str(EXAMPLE / "replay.py"), "--bootstrap", bootstrap]
     subprocess.run([*command, "--only-topics"], check=True)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(SINK_TOPIC, 1, 1)])[SINK_TOPIC].result(timeout=30)
 
 
 # ── watching, and the kill ──────────────────────────────────────────────────────────────────────

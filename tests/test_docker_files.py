@@ -72,6 +72,19 @@ def test_image_copies_what_exists_and_the_script_is_bash() -> None:
     subprocess.run(["bash", "-n", FOLDER / "spark.sh"], check=True)
 
 
+def test_what_the_page_runs_in_a_service_is_there(compose: dict[str, Any]) -> None:
+    """A project's script is among the files that are copied, and asks the compose file's broker."""
+    page = (FOLDER / "README.md").read_text()
+    ran = re.findall(r"^    docker compose exec (\S+) (.*)$", page, re.MULTILINE)
+    assert {service for service, _ in ran} <= set(compose["services"])
+    copied = dict(re.findall(r"docker compose cp (\S+) \S+?:(\S+)", page))
+    (example,) = copied
+    scripts = [line.split() for _, line in ran if line.startswith("python ")]
+    assert [words[2:4] for words in scripts] == [["--bootstrap", "kafka:9092"]] * 2
+    for _, script, *_ in scripts:
+        assert (FOLDER / example / script.removeprefix(f"{copied[example]}/")).exists(), script
+
+
 def test_the_server_in_a_container_is_set_as_the_one_of_up(tmp_path: Path) -> None:
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()

@@ -89,14 +89,18 @@ FLIGHTS = Topic(
     },
 )
 TOPICS = (AIRLINES, PLANES, WEATHER, FLIGHTS)
+SINK_TOPIC = "worst_routes"
 
 Record = tuple[bytes, bytes]
 
 
 def create_topics(bootstrap: str) -> None:
-    """Create the topics that are not there yet. Raises KafkaException where that fails."""
+    """Create the topics that are not there yet, that of the project's sink among them.
+
+    Raises KafkaException where that fails."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     wanted = [NewTopic(topic.name, topic.partitions, 1) for topic in TOPICS]
+    wanted.append(NewTopic(SINK_TOPIC, 1, 1))
     for created in admin.create_topics(wanted).values():
         try:
             created.result(timeout=30)

@@ -8,8 +8,11 @@ import sys
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
+
+from lockstep.sql.project import parse_project, read_project_files
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -42,6 +45,21 @@ def test_flights_are_all_there_in_the_order_of_departure(replay: ModuleType) -> 
     hours = flights["time_hour"]
     assert not hours.is_monotonic_increasing, "delayed flights come after those of later hours"
     assert hours.iloc[0][:10] == "2013-01-01"
+
+
+def test_replay_creates_every_topic_that_the_flights_read_or_write(
+    replay: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = Mock()
+    admin.create_topics.return_value = {}
+    monkeypatch.setattr(replay, "AdminClient", lambda _: admin)
+    replay.create_topics("b:1")
+    (wanted,) = admin.create_topics.call_args.args
+    files = read_project_files(EXAMPLES / "flights")
+    project = parse_project(files, {"lockstep.kafka": "b:1"})
+    named = [source.topic for source in project.sources]
+    named += [sink.options["topic"] for sink in project.sinks]
+    assert sorted(topic.topic for topic in wanted) == sorted(named)
 
 
 def test_flight_record_holds_whole_numbers_and_explicit_nulls(replay: ModuleType) -> None:

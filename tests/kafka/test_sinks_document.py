@@ -17,7 +17,7 @@ from sql_builders import SPEC
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import _SINK_OPTIONS, parse_project
 from lockstep_engine.sinks.kafka import Publishing
-from lockstep_engine.sinks.kafka_link import SinkAddress
+from lockstep_engine.sinks.kafka_link import SinkAddress, partition_count
 from lockstep_engine.sinks.kafka_steps import step_messages
 
 if TYPE_CHECKING:
@@ -90,6 +90,15 @@ def test_a_reader_of_whole_steps_and_one_that_resumes(
         wanted[step][tuple(row)] += times
     assert read(-1) == wanted
     assert read(2) == {step: rows for step, rows in wanted.items() if step > 2}
+
+
+@pytest.mark.kafka
+def test_a_topic_is_made_as_the_page_says(broker: Any, incarnation: str) -> None:
+    topic = f"made_{incarnation}"
+    defined("create_topic")["create_topic"](broker.bootstrap, topic, 3)
+    assert (
+        partition_count(SinkAddress({"bootstrap.servers": broker.bootstrap}, topic, "i", "s")) == 3
+    )
 
 
 @pytest.mark.kafka
