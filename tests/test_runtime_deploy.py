@@ -159,6 +159,26 @@ def test_a_mapper_that_cannot_be_imported_is_not_deployed(
     assert runtime.recorded("shop", settings).files == files
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("lockstep.interval: 500 ms", "lockstep.interval"),
+        ("lockstep.cron: now and then", "lockstep.cron is no cron expression"),
+        ("lockstep.retain_versions: 1", "lockstep.retain_versions"),
+        ("lockstep.retain_versions: ten", "lockstep.retain_versions"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_not_deployed(
+    tmp_path: Path, settings: Settings, setting: str, said: str
+) -> None:
+    files = runtime.recorded("shop", settings).files
+    spec = f"{SPEC}configuration: {{{setting}}}\n"
+    (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
+    with pytest.raises(WrongUse, match=said):
+        deploying.deploy(str(tmp_path), settings)
+    assert runtime.recorded("shop", settings).files == files
+
+
 def test_what_was_approved_is_not_recorded_over_another_deploy(
     tmp_path: Path, settings: Settings
 ) -> None:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from lockstep.adapters.cron import check_cron
 from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import transitions
@@ -13,7 +14,12 @@ from lockstep.control.changes import Deploy, Landed
 from lockstep.control.history import rebuilding, standing_interval
 from lockstep.control.job import IntervalJob, Placement, ViewDifference
 from lockstep.control.layout.autoscaling import Autoscaling
-from lockstep.control.limits import retained_changes, retained_views
+from lockstep.control.limits import (
+    retained_changes,
+    retained_versions,
+    retained_views,
+    run_seconds,
+)
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
@@ -106,17 +112,13 @@ def deploy(
     """Check a project and record it under its spec's name; a second deploy keeps the incarnation.
 
     Where it needs other state than the newest version holds, the next interval makes that, and
-    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known, the
-    partition mapper is none, or the limits of autoscaling contradict, Refused where it was not
-    approved.
+    publishes the difference; `approves` is asked before. Raises WrongUse where no broker is known, or
+    the project has a setting that cannot be used, Refused where it was not approved.
     """
     proposal = propose(folder, settings)
     name = proposal.project.name
     require_broker(name, proposal.files, settings)
-    growth_rules(proposal.project)
-    Autoscaling.from_configuration(proposal.project.configuration)
-    retained_changes(proposal.project.configuration)
-    retained_views(proposal.project.configuration)
+    _check_settings(proposal.project)
     if proposal.rebuild is not None and approves is not None and not approves(proposal):
         raise Refused(
             f"pipeline {name} was not deployed: the change was not approved",
@@ -125,6 +127,18 @@ def deploy(
             next_step=f"lockstep plan {folder} shows it; lockstep deploy {folder} --yes",
         )
     return _landed(SqlStore(settings.store_url), name, proposal.change)
+
+
+def _check_settings(project: Project) -> None:
+    """Raises WrongUse where a stage, maintenance or Airflow could not use one."""
+    configuration = project.configuration
+    growth_rules(project)
+    Autoscaling.from_configuration(configuration)
+    run_seconds(configuration)
+    check_cron(configuration)
+    retained_versions(configuration)
+    retained_changes(configuration)
+    retained_views(configuration)
 
 
 def preview(

@@ -27,7 +27,7 @@ from lockstep.control.job import CatalogSettings, CompareResult
 from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.layout.partitions import Grouping
 from lockstep.control.layout.readers import Reader, readers
-from lockstep.control.limits import retained_changes, retained_views
+from lockstep.control.limits import retained_changes, retained_versions, retained_views
 from lockstep.control.maintenance import maintain
 from lockstep.control.model import Division, PipelineState, RunState, RunStatus, TopicSlice
 from lockstep.control.planning import plan
@@ -66,6 +66,7 @@ __all__ = [
     "load_files",
     "load_project",
     "open_pipeline",
+    "partition_readers",
     "receipt",
     "recorded",
     "require_broker",
@@ -76,7 +77,6 @@ __all__ = [
     "wait_until_snapshot_published",
 ]
 
-DEFAULT_RETAIN_VERSIONS = 10
 POLL_SECONDS = 1.0
 _BROKER_VARIABLE = re.compile(r"\$\{\s*lockstep\.kafka\s*\}")
 
@@ -235,9 +235,7 @@ class Pipeline:
             engine=self._engine or engine_of(configuration, self.settings),
             clock=self._clock,
             limits=StepLimits.from_configuration(configuration),
-            retain_versions=int(
-                configuration.get("lockstep.retain_versions", DEFAULT_RETAIN_VERSIONS)
-            ),
+            retain_versions=retained_versions(configuration),
             retain_changes=retained_changes(configuration),
             retain_views=retained_views(configuration),
             source_names=tuple(source.name for source in project.sources),

@@ -73,7 +73,7 @@ def test_the_engine_is_chosen_by_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (spec("bad", interval="now and then"), "lockstep.interval is no length of time"),
+        (spec("bad", interval="now and then"), "lockstep.interval has a value that cannot be used"),
         (spec("bad", cron="61 * * * *"), "lockstep.cron is no cron expression"),
         ("configuration: [", "the recorded spec of pipeline bad cannot be read"),
         ("just text", "the recorded spec of pipeline bad cannot be read"),

@@ -136,5 +136,5 @@ def test_a_broken_pipeline_is_seen_and_hides_no_other(airflow: Airflow) -> None:
     assert airflow.get("importErrors")["import_errors"] == []
     dags = {dag["dag_id"]: dag for dag in airflow.get("dags")["dags"]}
     assert sorted(dags) == ["broken", "shop", "shop__maintenance"]
-    assert "lockstep.interval is no length of time" in dags["broken"]["description"]
+    assert "lockstep.interval has a value that cannot be used" in dags["broken"]["description"]
     assert "now and then" in airflow.get("dags/broken/details")["doc_md"]

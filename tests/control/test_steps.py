@@ -19,7 +19,7 @@ from lockstep.control.model import TopicSlice
 from lockstep.control.ports import PartitionBounds, TopicBounds
 from lockstep.control.steps import Divided, StepLimits, boundaries, divide
 from lockstep.control.transitions import apply
-from lockstep.errors import SourceChanged, WrongUse
+from lockstep.errors import SourceChanged
 
 LIMITS = StepLimits()
 Looked = tuple[dict[int, int | None], ...]
@@ -337,65 +337,3 @@ def test_a_source_that_cannot_continue_is_named(
     error = refused.value
     assert (error.message, error.expected, error.found) == (message, expected, found)
     assert "lockstep" in error.next_step
-
-
-# Limits
-
-
-def test_limits_are_read_from_the_configuration() -> None:
-    assert StepLimits.from_configuration({}) == StepLimits()
-    written = {
-        "lockstep.step": "500 ms",
-        "lockstep.interval": "1.5 minutes",
-        "lockstep.steps_per_interval": "7",
-        "lockstep.rows_per_step": "1_000",
-        "lockstep.rows_per_interval": "2000",
-        "something.else": "x",
-    }
-    assert StepLimits.from_configuration(written) == StepLimits(0.5, 7, 1000, 2000, 90.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("10 seconds", 10),
-        ("1 minute", 60),
-        ("2h", 7200),
-        ("0.25", 0.25),
-        ("3", 3),
-        ("1 Day", 86400),
-    ],
-)
-def test_durations(text: str, seconds: float) -> None:
-    limits = StepLimits.from_configuration({"lockstep.interval": text})
-    assert limits.interval_seconds == seconds
-    assert limits.step_seconds == min(10, seconds)
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "expected", "found"),
-    [
-        ("lockstep.step", "5 parsecs", "a duration such as '10 seconds'", "'5 parsecs'"),
-        ("lockstep.step", "-1 s", "a duration such as '10 seconds'", "'-1 s'"),
-        ("lockstep.interval", "0.5 ms", "whole milliseconds, at least 1 ms", "'0.5 ms'"),
-        ("lockstep.interval", "0", "whole milliseconds, at least 1 ms", "'0'"),
-        ("lockstep.rows_per_step", "many", "a whole number such as 1000000", "'many'"),
-        ("lockstep.rows_per_step", "0", "a whole number of at least 1", "0"),
-        ("lockstep.step", "2 minutes", "at most lockstep.interval, 60 s", "120 s"),
-        (
-            "lockstep.rows_per_step",
-            "30000000",
-            "at most lockstep.rows_per_interval, 20000000",
-            "30000000",
-        ),
-    ],
-)
-def test_a_limit_that_cannot_be_used_names_its_key(
-    key: str, text: str, expected: str, found: str
-) -> None:
-    with pytest.raises(WrongUse) as refused:
-        StepLimits.from_configuration({key: text})
-    assert refused.value.message == f"configuration key {key} has a value that cannot be used"
-    assert expected in refused.value.expected
-    assert refused.value.found == found
-    assert "spark-pipeline.yml" in refused.value.next_step

@@ -134,7 +134,7 @@ def test_the_spec_has_sparks_fields() -> None:
             "spark-pipeline.yml:3:1: the glob '**/*.sql' is not one that Spark takes",
         ),
         (
-            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration: {k: 3}",
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration: {k: [3]}",
             "spark-pipeline.yml:4:1: the configuration of 'k' is no text",
         ),
         (
@@ -146,6 +146,15 @@ def test_the_spec_has_sparks_fields() -> None:
             "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
             "configuration: {lockstep.on_error: drop}",
             "spark-pipeline.yml:4:1: the configuration of 'lockstep.on_error' can't be read",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration: {k: }",
+            "spark-pipeline.yml:4:1: the configuration of 'k' is no text",
+        ),
+        (
+            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
+            "configuration: {lockstep.engine: sumbit}",
+            "spark-pipeline.yml:4:1: the configuration of 'lockstep.engine' can't be read",
         ),
         (
             "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
@@ -164,6 +173,23 @@ def test_a_wrong_spec(spec: str, message: str) -> None:
         parse_spec(spec)
     assert str(caught.value).splitlines()[0] == message
     assert caught.value.expected
+
+
+def test_settings_need_no_quotes_and_are_as_they_were_written() -> None:
+    found = parse_spec(
+        "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\nconfiguration:\n"
+        "  lockstep.autoscale: off\n  lockstep.retain_versions: 12\n  n: 1_000\n  m: 010\n"
+        "  price: 1.10\n  quoted: '7'\n  day: 2026-01-31\n"
+    )
+    assert found.configuration == {
+        "lockstep.autoscale": "off",
+        "lockstep.retain_versions": "12",
+        "n": "1_000",
+        "m": "010",
+        "price": "1.10",
+        "quoted": "7",
+        "day": "2026-01-31",
+    }
 
 
 def test_the_settings_are_those_of_the_documentation() -> None:

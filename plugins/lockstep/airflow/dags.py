@@ -22,6 +22,7 @@ from lockstep.airflow.schedule import timetable
 from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import PipelineState
 from lockstep.errors import WrongUse
+from lockstep.sql.reading.spec import written_configuration
 
 __all__ = ["MAINTENANCE_SUFFIX", "Deployed", "describe", "maintenance_dag", "pipeline_dags"]
 
@@ -57,8 +58,9 @@ class Deployed:
 def describe(recorded: PipelineState) -> Deployed:
     """Read a recorded pipeline's spec; its SQL is not parsed here. Raises WrongUse."""
     try:
-        spec = yaml.safe_load(recorded.files.spec)
-        configuration = {str(k): str(v) for k, v in (spec.get("configuration") or {}).items()}
+        configuration = {
+            str(k): str(v) for k, v in written_configuration(recorded.files.spec).items()
+        }
     except (yaml.YAMLError, AttributeError) as error:
         raise WrongUse(
             f"the recorded spec of pipeline {recorded.name} cannot be read",

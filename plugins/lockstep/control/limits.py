@@ -1,4 +1,5 @@
-"""How long steps and intervals are, and how many rows they hold: read from a project's settings."""
+"""How long steps and intervals are, how many rows they hold, and what is kept of them: read from a
+project's settings."""
 
 from __future__ import annotations
 
@@ -11,15 +12,21 @@ from fractions import Fraction
 from lockstep.errors import WrongUse
 
 __all__ = [
+    "LEAST_VERSIONS",
     "RETAIN_CHANGES",
     "StepLimits",
     "count_of_key",
     "retained_changes",
+    "retained_versions",
     "retained_views",
+    "run_seconds",
     "wrong_key",
 ]
 
 RETAIN_CHANGES = timedelta(days=1)
+RETAIN_VERSIONS = 10
+LEAST_VERSIONS = 2
+"""The newest version, and the one that a rollback goes back to."""
 
 _UNIT_MILLISECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -35,6 +42,9 @@ _COUNT = re.compile(r"\d+(?:_\d+)*")
 @dataclass(frozen=True)
 class StepLimits:
     """The limits of one interval; rows are counted as offsets, which is an upper bound.
+
+    With `lockstep.cron` intervals have no length of their own: `interval_seconds` is then what
+    `lockstep run --follow` waits, and a step may be longer than was said.
 
     Raises WrongUse where they do not fit together, naming the key of the configuration.
     """
@@ -98,8 +108,11 @@ class StepLimits:
         rows_per_interval = count("lockstep.rows_per_interval", default.rows_per_interval)
         interval_seconds = seconds("lockstep.interval", default.interval_seconds)
         # A default gives way to what was written: only two written values can contradict.
+        step_seconds = seconds("lockstep.step", min(default.step_seconds, interval_seconds))
+        if _cron(configuration):
+            interval_seconds = max(interval_seconds, step_seconds)
         return StepLimits(
-            step_seconds=seconds("lockstep.step", min(default.step_seconds, interval_seconds)),
+            step_seconds=step_seconds,
             steps_per_interval=count("lockstep.steps_per_interval", default.steps_per_interval),
             rows_per_step=count(
                 "lockstep.rows_per_step", min(default.rows_per_step, rows_per_interval)
@@ -107,6 +120,33 @@ class StepLimits:
             rows_per_interval=rows_per_interval,
             interval_seconds=interval_seconds,
         )
+
+
+def run_seconds(configuration: Mapping[str, str]) -> int | None:
+    """The time from one DAG run to the next, which Airflow takes in whole seconds; None where
+    `lockstep.cron` says when they are. Raises WrongUse."""
+    if _cron(configuration):
+        return None
+    key = "lockstep.interval"
+    seconds = StepLimits.from_configuration(configuration).interval_seconds
+    if seconds != int(seconds):
+        expected = "whole seconds, minutes, hours or days, such as '30 seconds'"
+        raise wrong_key(key, expected, f"'{configuration[key]}'")
+    return int(seconds)
+
+
+def _cron(configuration: Mapping[str, str]) -> str:
+    return configuration.get("lockstep.cron", "").strip()
+
+
+def retained_versions(configuration: Mapping[str, str]) -> int:
+    """How many versions are kept. Raises WrongUse."""
+    key = "lockstep.retain_versions"
+    text = configuration.get(key)
+    count = RETAIN_VERSIONS if text is None else count_of_key(key, text)
+    if count < LEAST_VERSIONS:
+        raise wrong_key(key, f"a whole number of at least {LEAST_VERSIONS}", f"'{text}'")
+    return count
 
 
 def retained_changes(configuration: Mapping[str, str]) -> timedelta:

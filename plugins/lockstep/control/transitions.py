@@ -37,6 +37,7 @@ from lockstep.control.changes import (
 )
 from lockstep.control.deploys import deploy_again, first_deploy, restore, set_desired
 from lockstep.control.layout.autoscaling import KEPT_LOADS, Load
+from lockstep.control.limits import LEAST_VERSIONS
 from lockstep.control.model import (
     Attempt,
     AttemptState,
@@ -110,7 +111,10 @@ def _changed(state: PipelineState, change: Change, log: StepLog) -> PipelineStat
         case SwapSnapshots():
             return _swap_snapshots(state, change)
         case TrimVersions(retain):
-            require(retain >= 2, lambda: f"at least 2 versions are kept, not {retain}")
+            require(
+                retain >= LEAST_VERSIONS,
+                lambda: f"at least {LEAST_VERSIONS} versions are kept, not {retain}",
+            )
             kept = state.versions[-retain:]
             return state if kept == state.versions else replace(state, versions=kept)
         case TrimSteps(first_kept):

@@ -30,6 +30,7 @@ __all__ = [
     "Spec",
     "parse_spec",
     "read_project_files",
+    "written_configuration",
 ]
 
 SQL_SUFFIX, SCHEMA_SUFFIX = ".sql", ".avsc"
@@ -119,7 +120,7 @@ def parse_spec(text: str) -> Spec:
         catalog=data.get("catalog") or DEFAULT_CATALOG,
         database=data.get("database") or data.get("schema") or DEFAULT_DATABASE,
         include=_include(data, lines.get("libraries", 1)),
-        configuration=_configuration(data, lines.get("configuration", 1)),
+        configuration=_configuration(written_configuration(text), lines.get("configuration", 1)),
     )
 
 
@@ -186,6 +187,10 @@ _CHOICES = {
         "propose": "maintenance says what it would change",
         "apply": "it does",
     },
+    "lockstep.engine": {
+        "connect": "the warm server",
+        "submit": "spark-submit",
+    },
     PARTITION_GROUPING: {
         "partition": "the same number of all topics by one task",
         "source-partition": "each by a task of its own",
@@ -195,8 +200,27 @@ _CHOICES = {
 _MAPPER = re.compile(r"modulo|[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
-    configuration = data.get("configuration") or {}
+def written_configuration(spec: str) -> Any:
+    """`configuration:` of a spec's text with its values as they stand there: `off` and `10` are no texts
+    in YAML, and what it makes of them (False, a number) is not what was written.
+
+    Raises yaml.YAMLError, AttributeError for what is no spec."""
+    configuration = yaml.safe_load(spec).get("configuration") or {}
+    root = yaml.compose(spec, Loader=yaml.SafeLoader)
+    assert root is not None
+    written = {
+        key.value: value.value
+        for name, block in root.value
+        if name.value == "configuration" and isinstance(block, yaml.MappingNode)
+        for key, value in block.value
+        if isinstance(value, yaml.ScalarNode) and not value.tag.endswith(":null")
+    }
+    if not isinstance(configuration, dict):
+        return configuration
+    return {key: written.get(key, value) for key, value in configuration.items()}
+
+
+def _configuration(configuration: Any, line: int) -> dict[str, str]:
     if not isinstance(configuration, dict):
         raise _wrong(
             "the spec's field 'configuration' has no keys",
@@ -208,7 +232,7 @@ def _configuration(data: dict[str, Any], line: int) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str):
             raise _wrong(
                 f"the configuration of {key!r} is no text",
-                "a text",
+                "a text, a number, or true or false",
                 f"{value!r} ({type(value).__name__})",
                 f'write it in quotes: {key}: "{value}"',
                 line,
