@@ -102,8 +102,9 @@ def test_a_source_of_another_topic_begins_anew(tmp_path: Path, settings: Setting
 
 
 def test_state_is_made_anew_only_where_there_is_some(settings: Settings) -> None:
-    with pytest.raises(WrongUse, match="has no version yet"):
+    with pytest.raises(WrongUse, match="has no version yet") as early:
         deploying.reconcile("shop", settings)
+    assert early.value.next_step == "lockstep trigger shop --once, or lockstep run DIR --once"
     commit_a_step(settings)
     with pytest.raises(WrongUse, match="has no source items"):
         deploying.reconcile("shop", settings, ("items",))

@@ -80,7 +80,7 @@ def reconcile(name: str, settings: Settings, forget: Collection[str] = ()) -> Pi
             f"pipeline {name} has no version yet",
             expected="a version, whose state is to be made anew",
             found="version 0",
-            next_step=f"lockstep run {name} --once",
+            next_step=f"lockstep trigger {name} --once, or lockstep run DIR --once",
         )
     project = parse_project(state.files, settings.variables())
     change = _change(project, build_circuit(project), state.files)

@@ -71,12 +71,18 @@ def test_a_rollback_is_asked_for_in_words_and_can_be_taken_back(
     settings = with_versions(shop)
     before = runtime.recorded("shop", settings)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert run("rollback", "shop", "--to-version", "0") == cli_main.INTERRUPTED
+    assert run("rollback", "shop", "--to-version", "0") == 2
     said = capsys.readouterr().err
+    assert "pipeline shop was not rolled back: it was not approved" in said
+    assert "next: lockstep rollback shop --to-version 0 --yes" in said
     assert "pipeline shop goes back to version 0, which ends at step -1" in said
     assert "dropped: 1..3" in said
     assert "steps 0..8, an interval for each version dropped" in said
     assert runtime.recorded("shop", settings) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run("rollback", "shop", "--to-version", "0") == 2, "nobody is there to say yes"
+    assert runtime.recorded("shop", settings) == before
+    capsys.readouterr()
 
     assert run("rollback", "shop", "--to-version", "0", "--yes", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["dropped"] == [1, 2, 3]

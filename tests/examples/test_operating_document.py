@@ -43,6 +43,19 @@ def test_a_command_of_the_table_has_its_options(line: str) -> None:
     assert {argument for argument in arguments if argument.startswith("--")} <= options
 
 
+def test_the_commands_that_take_a_folder_are_those_that_are_named() -> None:
+    (said,) = re.findall(r"The commands (.*?), and\n`doctor --rebuild`, take the folder", PAGE)
+    takes = {
+        name: parameter.metavar
+        for name, command in cli.commands.items()
+        for parameter in command.params[:1]
+        if isinstance(parameter, click.Argument)
+    }
+    folder = [name for name, metavar in takes.items() if metavar == "DIR"]
+    assert sorted(re.findall(r"`(\w+)`", said)) == sorted(folder)
+    assert set(takes.values()) == {"DIR", "PIPELINE|DIR"}
+
+
 def test_the_page_has_commands() -> None:
     assert len(COMMANDS) > 12
     assert len(IN_TABLE) > 4

@@ -168,7 +168,7 @@ def _show(catalog: OpenCatalog, project: Project, view: View, incarnation: str) 
             f"view {name} was published by another incarnation of the pipeline",
             expected=incarnation,
             found=marked_by or "no marker",
-            next_step="lockstep doctor",
+            next_step=f"lockstep doctor {project.name}",
         )
     rows = table.scan().to_arrow()
     return _Shown(view, step, rows.cast(pa.schema([in_utc(field) for field in rows.schema])))
@@ -201,7 +201,7 @@ def _load_sources(
             f"the control store does not hold the divisions of steps 0 to {step}",
             expected=f"{step + 1} divisions",
             found=f"{len(divisions)}",
-            next_step="lockstep doctor",
+            next_step=f"lockstep doctor {project.name}",
         )
     loaded = {}
     for source in project.sources:
@@ -304,7 +304,7 @@ def _whole_range(source: str, divisions: Sequence[Division]) -> tuple[TopicSlice
                     f"the recorded ranges of {source}, partition {range_.partition}, have a gap",
                     expected=f"a range from {before.end}",
                     found=f"one from {range_.start}",
-                    next_step="lockstep doctor",
+                    next_step="lockstep doctor DIR",
                 )
             start = range_.start if before is None else before.start
             ranges[range_.partition] = OffsetRange(range_.partition, start, range_.end)

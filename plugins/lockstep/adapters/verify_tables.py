@@ -52,7 +52,7 @@ def _last_snapshot(source: SourceTable, divisions: Sequence[Division]) -> int | 
                     f"the recorded snapshots of {source.name} have a gap",
                     expected=f"step {division.step} from snapshot {end}",
                     found=f"from {slice_.start}",
-                    next_step="lockstep doctor",
+                    next_step="lockstep doctor DIR",
                 )
             end = slice_.end
     return end

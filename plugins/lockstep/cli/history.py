@@ -12,7 +12,7 @@ from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show, table
 from lockstep.control.model import PipelineState, Version
 from lockstep.control.opening import Opening
-from lockstep.errors import WrongUse
+from lockstep.errors import Refused, WrongUse
 
 __all__ = ["register"]
 
@@ -113,7 +113,21 @@ def rollback(pipeline: str, number: int | None, undo: bool, yes: bool) -> None:
     plan = rolling_back.plan_rollback(name, number, settings)
     if not yes:
         click.echo(plan.text, err=True)
-        if not click.confirm("Go on?", err=True):
-            raise click.Abort
+        if not _is_approved():
+            asked = "--undo" if undo else f"--to-version {number}"
+            raise Refused(
+                f"pipeline {name} was not rolled back: it was not approved",
+                expected="a yes",
+                found="none",
+                next_step=f"lockstep rollback {name} {asked} --yes",
+            )
     rolling_back.roll_back(plan, settings, progress)
     show(plan, lambda: plan.text)
+
+
+def _is_approved() -> bool:
+    try:
+        return click.confirm("Go on?", err=True)
+    except click.Abort:
+        # Ctrl-C, or the end of an input that nobody types: nothing was done that could be taken up.
+        return False

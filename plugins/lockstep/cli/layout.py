@@ -368,7 +368,7 @@ def _pause(name: str, now: bool) -> None:
             f"the layout of pipeline {name} cannot be changed both now and cold",
             expected="--now, or --cold, which waits for the interval under way",
             found="both",
-            next_step=f"lockstep pause {name}, and then lockstep scale with --now",
+            next_step=f"lockstep pause {name} --wait, and then lockstep scale {name} with --now",
         )
     settings = Settings.load()
     runtime.desire(name, RunState.PAUSE, settings)
