@@ -4,13 +4,13 @@
 
 A million keys get their places from Spark's hash, as they do in a pipeline. For each number of workers
 from 1 to 64 one more joins, and each key whose owner is another one then is counted, for dynamic
-sharding (1/10), for 1,024 fixed shards, and for a worker chosen by `hash % W`, as seed 000 has it in
-DBSP. The least that any layout can move is what the new worker has to own: its part of the shards. A
+sharding (1/10), for 1,024 fixed shards, and for a worker chosen by `hash % W`, as DBSP
+does. The least that any layout can move is what the new worker has to own: its part of the shards. A
 row of a trace moves as its key does, and rows of one trace have about one size, so that shares of keys
 are shares of rows and of bytes. Nothing here depends on the machine.
 
 Then every host of a pipeline is replaced, as a rolling upgrade does: by a host that joins and another
-that leaves after it, or by one change of layout for each (seed 000, "Rolling upgrade"). Counted are
+that leaves after it, or by one change of layout for each. Counted are
 the keys that get to another host, over all of it, in parts of all keys.
 """
 

@@ -1,4 +1,4 @@
-"""Comparing what a replay has given with what was given before: the output log of seed 000.
+"""Comparing what a replay has given with what was given before, which its outboxes keep as a log.
 
 Law: nothing is reported if and only if the two outboxes are the same Z-set at every step compared.
 Few rows that are equal are found to be so by this process; of all others Spark says what they are.

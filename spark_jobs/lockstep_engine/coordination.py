@@ -1,4 +1,4 @@
-"""What carries a group's progress between the tasks of one Spark stage (timely dataflow, seed 002).
+"""What carries a group's progress between the tasks of one Spark stage (as in timely dataflow).
 
 Barrier execution mode starts all tasks of a stage together, or none; `RDD.barrier` is not in Spark
 Connect, `mapInArrow(..., barrier=True)` is, and gives tasks the same `BarrierTaskContext`. Its

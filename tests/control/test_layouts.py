@@ -114,7 +114,7 @@ def test_one_joins_and_takes_only_its_part() -> None:
 
 
 def test_one_comes_as_another_goes_and_only_its_part_moves() -> None:
-    """Half of what two changes one after the other would move (seed 000, "Via layout change")."""
+    """Half of what two changes one after the other would move."""
     four = after(TEN, joined(1, 2, 3, 4))
     replaced = after(four, joined(5), left(2))
     assert difference(four, replaced).share == Fraction(1, 4)

@@ -1,4 +1,5 @@
-"""`write(step)` of seed 000, word by word, and what a replay that differs says."""
+"""What becomes of a step's output by where the step is in the output log; what a replay that differs
+says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of stages holds under a kill -9 at each named point (design, sections 2 and 6).
+"""The order of stages holds under a kill -9 at each named point.
 
 One pipeline lives through all points: before each, new records are sent; a process is killed at the
 point; the interval is run again by another process. At the end the independent reader finds each

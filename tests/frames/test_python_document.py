@@ -21,7 +21,7 @@ HEAD = """\
 
 A view may be a Python function that returns a DataFrame, with the decorators of Spark Declarative
 Pipelines. Files that end in `.py` lie beside the SQL files of a project, and each reads the other's
-views. In the project that `lockstep init shop` writes, `transformations/large.py`:
+views. Put into the project that `lockstep init shop` writes, as `transformations/large.py`:
 
 ```python
 from pyspark import pipelines as dp
@@ -46,9 +46,10 @@ def large_totals() -> DataFrame:
     )
 ```
 
-`lockstep plan`, `run` and `deploy` execute the file, in a process of its own and without a Spark: the
-functions only describe rows. What they describe becomes SQL, which is recorded beside the file, and from
-there on the view is one like any other: `large.py.sql` is
+`lockstep plan`, `deploy` and the first `run` execute the file, in a process of its own and without a
+Spark: the functions only describe rows. What they describe becomes SQL, which a deploy records beside
+the file's text (the folder stays as it is), and from there on the view is one like any other:
+`large.py.sql` is
 
 ```sql
 {made}```
@@ -59,6 +60,7 @@ Python. A change of the file that gives the same plan is no change. `df.columns`
 
 - `@dp.materialized_view` is `CREATE MATERIALIZED VIEW`, `@dp.temporary_view` is `CREATE TEMPORARY VIEW`.
 - Sources and Kafka sinks are declared in SQL.
+- A `comment` stands in the SQL, for who reads it; as with a COMMENT in SQL, no table is given it.
 - `spark.sql("SELECT ...")` in a function is a DataFrame, too.
 - `dropDuplicates` of some columns keeps the least row of each group, and `limit` without an order the
   least rows: a view has to give the same rows each time.

@@ -43,11 +43,10 @@ TRIES = 300
 
 @dataclass(frozen=True)
 class Mutant:
-    """`protection` says what is taken away; `section` is that of the design. `rates` make the fault
-    that it protects from likely enough."""
+    """`protection` says what is taken away. `rates` make the fault that it protects from likely
+    enough."""
 
     name: str
-    section: str
     protection: str
     patch: Patch
     seed: int = 1
@@ -167,7 +166,6 @@ MUTANTS = (
     # ── the division ──
     Mutant(
         "plan_again",
-        "2.1",
         "an interval is recorded only where none is pending",
         both(
             rewritten(planning._plan, ("if recorded.pending is not None:", "if False:")),
@@ -176,7 +174,6 @@ MUTANTS = (
     ),
     Mutant(
         "high_watermark",
-        "2.1",
         "a step ends at the last stable offset, so that open transactions change nothing",
         replaced(SourcePartition, "last_stable", property(_high_watermark)),
         seed=17,
@@ -184,7 +181,6 @@ MUTANTS = (
     # ── attempts and versions ──
     Mutant(
         "drop_the_fence",
-        "2.3",
         "a version is committed by a running attempt, on the version that it opened",
         rewritten(
             transitions._commit_version,
@@ -197,21 +193,18 @@ MUTANTS = (
     ),
     Mutant(
         "appended_twice",
-        "2.3",
         "a branch holds exactly the appends that the attempt lists",
         rewritten(interval.check_branches, ("if faults:", "if False:")),
         seed=13,
     ),
     Mutant(
         "timeout_is_success",
-        "2.3",
         "an unknown commit is resolved by a write, not taken for landed",
         replaced(interval, "_resolve_unknown", _as_landed),
         seed=10,
     ),
     Mutant(
         "timeout_is_failure",
-        "2.3",
         "branches are deleted of attempts recorded as dead, not on an unknown outcome",
         replaced(interval, "_resolve_unknown", _as_refused),
         rates=OFTEN_UNKNOWN,
@@ -219,7 +212,6 @@ MUTANTS = (
     ),
     Mutant(
         "running_swept",
-        "2.5",
         "branches of running attempts stay",
         rewritten(
             maintenance.maintain,
@@ -233,7 +225,6 @@ MUTANTS = (
     ),
     Mutant(
         "one_branch_for_all",
-        "2.2",
         "each attempt has a branch of its own",
         replaced(
             sys.modules["lockstep.control.model"],
@@ -244,14 +235,12 @@ MUTANTS = (
     ),
     Mutant(
         "open_main",
-        "2.3",
         "an attempt opens the snapshots of the version, not main",
         around(SimulatedState, "open_branch", _on_main),
         seed=5,
     ),
     Mutant(
         "main_backwards",
-        "2.3",
         "main moves forward along ancestry only",
         replaced(sys.modules["sim_lake"], "advance", main_anyhow),
         rates=OFTEN_ASLEEP,
@@ -259,13 +248,11 @@ MUTANTS = (
     ),
     Mutant(
         "version_not_pinned",
-        "2.4",
         "a version's snapshots are pinned by tags before its attempt's branch goes",
         around(SimulatedState, "settle", _no_tag),
     ),
     Mutant(
         "kept_version_trimmed",
-        "2.5",
         "tags of versions that are kept stay",
         rewritten(
             maintenance.maintain, ("if version.attempt not in kept]", "if version.number > 0]")
@@ -274,7 +261,6 @@ MUTANTS = (
     # ── merging files ──
     Mutant(
         "swap_branch_dropped",
-        "2.5",
         "a swap's branches stay while nobody knows whether it has landed",
         both(
             around(SimulatedStore, "apply", swap_unanswered),
@@ -288,7 +274,6 @@ MUTANTS = (
     # ── publishing ──
     Mutant(
         "publish_before_the_division",
-        "2.1",
         "a step is published once its division is recorded",
         lambda: mock.patch.object(
             planning,
@@ -298,7 +283,6 @@ MUTANTS = (
     ),
     Mutant(
         "publish_before_the_commit",
-        "2.4",
         "sinks move to the last step of a recorded version only",
         lambda: mock.patch.object(
             interval,
@@ -309,7 +293,6 @@ MUTANTS = (
     # ── the view ──
     Mutant(
         "view_appended_twice",
-        "6",
         "what a view's branch holds is checked before main shows it",
         rewritten(view_publish._move, ("is_marked.count(True) != 1 or not is_marked[-1]", "False")),
         rates=replace(Rates(), append_twice=0.2),
@@ -317,14 +300,12 @@ MUTANTS = (
     ),
     Mutant(
         "view_shown_anyhow",
-        "6",
         "main of a view moves by compare and set",
         around(SimulatedState, "show_marked", _shown_anyhow),
         seed=6,
     ),
     Mutant(
         "view_marker_of_the_head",
-        "6",
         "a compaction's snapshot without a marker is not taken for a view at no step",
         both(
             replaced(sys.modules["sim_lake"], "newest_marker", _marker_of_head),
@@ -333,7 +314,6 @@ MUTANTS = (
     ),
     Mutant(
         "view_marker_expired",
-        "6",
         "the tag `lockstep` keeps the newest marked snapshot",
         around(Lake, "change", _without_marked_tag),
         rates=replace(Rates(), expiry_per_turn=0.02, user_compaction_per_start=0.5),
@@ -341,7 +321,6 @@ MUTANTS = (
     ),
     Mutant(
         "view_written_on_main",
-        "6",
         "a publish writes to a branch of its own, so that a zombie's MERGE lands nowhere",
         around(ViewWriter, "_written", _written_on_main),
         seed=2,
@@ -349,14 +328,12 @@ MUTANTS = (
     # ── the topic ──
     Mutant(
         "topic_without_fence",
-        "6",
         "whoever publishes fences those before it",
         around(Cluster, "init", _no_fence),
         seed=6,
     ),
     Mutant(
         "marker_before_the_fence",
-        "6",
         "the marker that a kept producer goes on from was read when its shard was fenced",
         both(
             rewritten(TopicPublish._init, ("self._link(shard, 0).fence()", "self._link(shard, 0)")),
@@ -367,14 +344,12 @@ MUTANTS = (
     ),
     Mutant(
         "marker_beside_the_rows",
-        "6",
         "rows and marker are one transaction",
         around(Cluster, "send_offset", _at_once),
         seed=3,
     ),
     Mutant(
         "plan_instead_of_the_marker",
-        "6",
         "a task begins after its shard's marker",
         rewritten(
             kafka_plan.send_shard,
@@ -385,7 +360,6 @@ MUTANTS = (
     ),
     Mutant(
         "cancelled_task_commits",
-        "6",
         "a task commits only as many rows as the outbox says",
         both(
             rewritten(
@@ -403,7 +377,6 @@ MUTANTS = (
     ),
     Mutant(
         "aborted_task_commits",
-        "6",
         "what a task has not sent whole is aborted",
         around(Link, "abort", _abort_commits),
         rates=replace(Rates(), task_cancelled=0.3),
@@ -411,7 +384,6 @@ MUTANTS = (
     ),
     Mutant(
         "part_not_in_the_marker",
-        "6",
         "the marker says how much of a long step is there",
         rewritten(
             kafka_plan.marker_after,
@@ -420,7 +392,6 @@ MUTANTS = (
     ),
     Mutant(
         "lost_marker_is_the_record",
-        "6",
         "where markers are lost and an intent is open, the topic tells what is published",
         replaced(kafka_plan, "lost_markers", lambda *_: None),
         rates=OFTEN_FORGOTTEN,
@@ -428,7 +399,6 @@ MUTANTS = (
     ),
     Mutant(
         "lost_marker_is_no_step",
-        "6",
         "a marker that is absent is not taken for one of no step",
         both(
             replaced(kafka_plan, "lost_markers", lambda *_: None),
@@ -445,14 +415,12 @@ MUTANTS = (
     ),
     Mutant(
         "new_partitions_at_once",
-        "7",
         "a keyed topic's new partitions wait for what was written before",
         replaced(growth.GrowthRules, "growing", lambda *_: growth.Growing()),
         rates=replace(Rates(), new_partition_per_start=0.5),
     ),
     Mutant(
         "shards_change_in_mid_publish",
-        "6",
         "the number of shards changes only where all are at the same step",
         rewritten(
             kafka_plan.plan_shards, ("if in_parts or len(set(after.values())) > 1:", "if in_parts:")
@@ -461,7 +429,8 @@ MUTANTS = (
         seed=15,
     ),
 )
-"""In the order of the design. What shares a line with another protection is removed together with it."""
+"""Those of the stages, then those of the sinks. What shares a line with another protection is removed
+together with it."""
 
 
 def caught(mutant: Mutant, seeds: Sequence[int]) -> Result | None:

@@ -1,4 +1,4 @@
-"""What carries a group's progress between processes: the control store's database (seed 002).
+"""What carries a group's progress between processes: the control store's database.
 
 Between threads it is `control.coordination.memory`; between Spark's tasks,
 `lockstep_engine.coordination`.

@@ -38,7 +38,7 @@ class InOrder(click.Group):
 @click.version_option(package_name="lockstep")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """SQL views over Kafka, kept up to date incrementally and exactly once.
+    """SQL views over Kafka and Iceberg, kept up to date incrementally and exactly once.
 
     Settings come from LOCKSTEP_* in the environment, else from the running stack in LOCKSTEP_HOME
     (default: ~/.lockstep).

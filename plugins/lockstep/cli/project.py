@@ -31,7 +31,7 @@ libraries:
   - glob:
       include: transformations/**
 configuration:
-  lockstep.interval: 1 minute   # one Spark job, and one Airflow DAG run, each
+  lockstep.interval: 1 minute   # one run of the Airflow DAG each
   lockstep.step: 10 seconds     # the view can be read as of the end of each step
 """
 

@@ -2,8 +2,7 @@
 
 The law: nothing that is there is touched. A replay opens a version that is kept, appends to branches of
 its own, and ends abandoned, whatever it finds; the newest version, the sinks and the step log stay as
-they are. What it shows is that the recorded input still gives the recorded output. The design,
-section 6; seed 000, "Output".
+they are. What it shows is that the recorded input still gives the recorded output.
 """
 
 from __future__ import annotations

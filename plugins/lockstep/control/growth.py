@@ -5,8 +5,8 @@ is in earlier steps than what was written to the new partitions. So new partitio
 divisions until one of them holds a record. Then the old ones are read up to what is stable, and the
 step that gets there names the new ones, each with an empty range at its first offset: the next interval
 reads them. Without that a record could come in a step before one that it replaces, and the older would
-be the row of its key for good. SEP-5 (seed 001) asks this of the input system, and Kafka does not give
-it; the design, section 7.
+be the row of its key for good. Samza's SEP-5 asks this of the input system, and Kafka does not give
+it (decision 0021).
 
 A topic that was seen with 2 partitions and then with 8 may have had 4 in between, and keys that went
 from 1 to 3 to 7. So new partitions are taken up in stages: up to each number that it may have had.

@@ -1,7 +1,7 @@
 """The values that the control side decides with: pure data, no input or output.
 
-Words are those of the design, section 1: step, interval, division, version, attempt. Times are UTC
-and carry milliseconds, which is what Kafka records carry.
+What step, interval, division, version and attempt mean, `docs/architecture.md` says under "Words".
+Times are UTC and carry milliseconds, which is what Kafka records carry.
 """
 
 from __future__ import annotations
@@ -285,18 +285,19 @@ class RunState(Enum):
 
 
 class RunStatus(Enum):
-    """Where a pipeline is (seed 000, "Coordinator/worker synchronization details").
+    """Where a pipeline is: what is wanted of it, and how far it is on the way there.
 
     ::
 
-        RUN ──► PAUSE ──► PAUSED ──► STOP ──► STOPPED
-         ▲        │          │        │          │
-         └────────┴──────────┴────────┴──────────┘  resume
+        resume ──► RUN
+        pause  ──► PAUSE ──► PAUSED
+        stop   ──► STOP  ──► STOPPED
 
-    RUN remains until somebody asks for something else. PAUSE until the interval that is recorded has
-    been committed: its steps are then all done, and nothing waits for input. PAUSED(step) until a stop,
-    or resume; the step is the next one. STOP(step) until the steps before it are all committed;
-    they are still divided and run. STOPPED until resume.
+    Each can be asked for at any time, whatever the pipeline is at. RUN remains until something else is
+    asked for. PAUSE until the interval that is recorded has been committed: its steps are then all
+    done, and nothing waits for input; PAUSED(step) at once where none is recorded, the step is the next
+    one. STOP(step) until the steps before it are all committed: they are still divided and run. PAUSED
+    and STOPPED until something else is asked for.
     """
 
     RUN = "run"

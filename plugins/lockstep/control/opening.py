@@ -1,4 +1,4 @@
-"""Which versions can be opened: what every table can open, intersected (design, section 4; seed 000).
+"""Which versions can be opened: what every table can open, intersected.
 
 The recorded newest version is the one to open, one more than last time; the control store's compare and
 set sees to that. What it names may still be gone: an expiry by hand, a table dropped, a catalog restored

@@ -1,4 +1,4 @@
-"""The first of the stages: what the next interval holds is fixed and recorded (design, section 2)."""
+"""The first of the stages: what the next interval holds is fixed and recorded."""
 
 from __future__ import annotations
 

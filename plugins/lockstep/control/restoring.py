@@ -1,6 +1,6 @@
 """A pipeline's recorded state from what its tables and sinks say, for when the control store is lost.
 
-The law: nothing is published of a version that is not pinned on every table (design, section 2), so the
+The law: nothing is published of a version that is not pinned on every table, so the
 newest version pinned on all of them is at or beyond every sink. What was committed after it and not
 pinned is divided anew: nobody has seen it. Divisions come from the step log beside the output.
 """

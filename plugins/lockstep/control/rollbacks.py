@@ -3,7 +3,7 @@
 The law: a rollback takes versions away, never divisions. The steps of the versions dropped are pending
 again, an interval for each as it was, so that a replay takes no more memory than the first run did;
 and the versions dropped stay on record, with their snapshots, until the last of their steps has been
-replayed. Until then there is something to compare with, and a way back. The design, sections 4 and 6.
+replayed. Until then there is something to compare with, and a way back (decision 0016).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The law: over the steps of one plan, and from plan to plan, the ranges of a partition continue each
 other without gap or overlap, from the first offset ever read, as do the snapshots of a table; and the
 same arguments give the same division. Rows never move to another step afterwards, because the
-division is recorded before anything reads it. The design, section 2.
+division is recorded before anything reads it.
 """
 
 from __future__ import annotations

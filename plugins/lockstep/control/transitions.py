@@ -4,7 +4,7 @@ The law: `apply` gives the state in which the change has happened, or raises `Pr
 never looks at a clock, a table or a broker, so that every store, and the model that tests the
 stores, decides alike. A change that has already landed exactly as asked gives back the state as it
 is (the same object, the same revision): that is what makes it safe to send a change again after an
-unknown outcome. The design, sections 2 and 5.
+unknown outcome.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every operator maps a delta with many steps to a delta with many steps (design, section 3).
+"""Every operator maps a delta with many steps to a delta with many steps.
 
 The law that each is tested by: for any input, any division of it into steps and any division of the
 steps into intervals, the sum of the emitted deltas up to step t is the query on the sum of the

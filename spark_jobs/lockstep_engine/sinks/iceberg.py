@@ -1,4 +1,4 @@
-"""The published view as an Iceberg table: the rows themselves, for any engine (design, section 6).
+"""The published view as an Iceberg table: the rows themselves, for any engine.
 
 `view_publish` says when and where rows are written and how they are shown; here Spark writes them.
 On the branch, rows that lose copies are deleted with all their copies (position deletes, by a MERGE

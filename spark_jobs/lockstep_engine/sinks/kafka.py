@@ -1,4 +1,4 @@
-"""The Kafka sink: rows and marker in one transaction per shard and range of steps (design, section 6).
+"""The Kafka sink: rows and marker in one transaction per shard and range of steps.
 
 The law: the topic holds the messages of every outbox row up to the marker once, for whoever reads it
 with `read_committed`, whatever dies and however often a publish is started. What is published is

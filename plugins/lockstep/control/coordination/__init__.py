@@ -1,1 +1,1 @@
-"""Workers that wait for each other, and agree on one order (timely dataflow, seed 002)."""
+"""Workers that wait for each other, and agree on one order (as in timely dataflow)."""

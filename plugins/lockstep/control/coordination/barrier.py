@@ -1,4 +1,4 @@
-"""A barrier that is used again and again, and holds no other work up (timely dataflow, seed 002).
+"""A barrier that is used again and again, and holds no other work up (as in timely dataflow).
 
 The law: nobody leaves round r before all workers of the group have arrived at it, and then all do.
 """

@@ -1,4 +1,4 @@
-"""What workers tell each other: how far each is, and what it proposes (timely dataflow, seed 002).
+"""What workers tell each other: how far each is, and what it proposes (as in timely dataflow).
 
 A group is a fixed set of workers. Each has a frontier, a number that only grows: nothing that it will
 propose has a time below it. What is below the frontiers of all workers is therefore complete. A barrier

@@ -1,4 +1,4 @@
-"""Elements that workers propose, in one order for all of them (timely dataflow, seed 002).
+"""Elements that workers propose, in one order for all of them (as in timely dataflow).
 
 The law: all workers are given the same elements in the same order, each once, those of a proposer in
 its own order; none before the frontiers of all workers have passed its time, and each at last.

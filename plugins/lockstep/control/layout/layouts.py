@@ -1,8 +1,8 @@
 """Layouts: numbered, immutable records of which worker owns which shards and runs on which host.
 
-The shard controller of seed 003 with the words of seed 000: `Join`, `Leave` and `Move` make the next
-layout from the newest, nothing changes an old one, and `query` gives any of them back. All of it is
-pure. A worker is a number, and keeps it for life; a host is a name.
+A shard controller: `Join`, `Leave` and `Move` make the next layout from the newest, nothing changes an
+old one, and `query` gives any of them back. All of it is pure. A worker is a number, and keeps it for
+life; a host is a name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which task reads which source partition, and stays with it when a topic grows (SEP-5, seed 001).
+"""Which task reads which source partition, and stays with it when a topic grows (as SEP-5 asks).
 
 Producers send a key to partition hash(key) % count. Where the count is multiplied, the keys of a new
 partition were all in one partition before: its parent, which a mapper names. So a new partition is

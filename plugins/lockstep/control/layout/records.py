@@ -1,7 +1,7 @@
 """Layouts as they are kept: the step from which each holds, and its text for databases and tables.
 
 Owners are written as ranges of the hash space, which say nothing of how many shards there are: that
-follows from the sharding and the workers (the design, section 7).
+follows from the sharding and the workers.
 """
 
 from __future__ import annotations
