@@ -165,6 +165,7 @@ def test_a_mapper_that_cannot_be_imported_is_not_deployed(
     [
         ("lockstep.interval: 500 ms", "lockstep.interval"),
         ("lockstep.cron: now and then", "lockstep.cron is no cron expression"),
+        ("lockstep.engine: sumbit", "lockstep.engine is 'sumbit'"),
         ("lockstep.retain_versions: 1", "lockstep.retain_versions"),
         ("lockstep.retain_versions: ten", "lockstep.retain_versions"),
     ],
@@ -178,6 +179,23 @@ def test_a_setting_that_cannot_be_used_is_not_deployed(
     with pytest.raises(WrongUse, match=said):
         deploying.deploy(str(tmp_path), settings)
     assert runtime.recorded("shop", settings).files == files
+
+
+def test_a_setting_that_a_sinks_producers_are_not_given_is_not_deployed(
+    tmp_path: Path, settings: Settings
+) -> None:
+    sink = (
+        "CREATE SINK out FROM w USING kafka OPTIONS (\n"
+        "  'kafka.bootstrap.servers' = 'b', topic = 'o', 'kafka.acks' = '1', 'kafka.linger.ms' = '5');"
+    )
+    (tmp_path / "sql" / "sink.sql").write_text(sink, encoding="utf-8")
+    with pytest.raises(WrongUse) as refused:
+        deploying.deploy(str(tmp_path), settings)
+    assert refused.value.message == (
+        "sink out has settings that its producers are not given: kafka.acks, kafka.linger.ms"
+    )
+    assert "kafka.bootstrap.servers" in refused.value.expected
+    assert refused.value.next_step == "leave them out at sql/sink.sql:1:1 and deploy again"
 
 
 def test_what_was_approved_is_not_recorded_over_another_deploy(

@@ -13,6 +13,7 @@ from lockstep.control import transitions
 from lockstep.control.changes import Deploy, Landed
 from lockstep.control.history import rebuilding, standing_interval
 from lockstep.control.job import IntervalJob, Placement, ViewDifference
+from lockstep.control.kafka_options import refuse_unused
 from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.limits import (
     retained_changes,
@@ -23,7 +24,14 @@ from lockstep.control.limits import (
 from lockstep.control.model import PipelineState, SinkState
 from lockstep.control.ports import Engine, Progress
 from lockstep.errors import NotDeployed, Refused, Retry, WrongUse
-from lockstep.runtime import engine_of, growth_rules, load_files, require_broker, tables_of
+from lockstep.runtime import (
+    engine_kind,
+    engine_of,
+    growth_rules,
+    load_files,
+    require_broker,
+    tables_of,
+)
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
@@ -130,8 +138,12 @@ def deploy(
 
 
 def _check_settings(project: Project) -> None:
-    """Raises WrongUse where a stage, maintenance or Airflow could not use one."""
+    """Raises WrongUse where a stage, maintenance or Airflow could not use one. Nothing that is recorded
+    is looked at so: what was deployed when it was not checked yet has to be read to be replaced."""
     configuration = project.configuration
+    engine_kind(configuration)
+    for sink in project.sinks:
+        refuse_unused(sink.options, f"sink {sink.name}", str(sink.position))
     growth_rules(project)
     Autoscaling.from_configuration(configuration)
     run_seconds(configuration)

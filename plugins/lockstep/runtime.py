@@ -61,6 +61,7 @@ __all__ = [
     "at_rest",
     "deployed",
     "desire",
+    "engine_kind",
     "engine_of",
     "growth_rules",
     "load_files",
@@ -264,18 +265,10 @@ def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
     """Spark as the configuration says. Raises WrongUse where it says what there is not."""
     from lockstep.adapters.iceberg_tables import IcebergTables
 
-    kind = configuration.get("lockstep.engine", "connect")
-    if kind == "submit":
+    if engine_kind(configuration) == "submit":
         from lockstep.adapters.submit import SubmitEngine
 
         return SubmitEngine(settings)
-    if kind != "connect":
-        raise WrongUse(
-            f"lockstep.engine is {kind!r}",
-            expected="connect (the warm server) or submit (spark-submit)",
-            found=kind,
-            next_step="correct it in spark-pipeline.yml and deploy again",
-        )
     if not settings.spark_remote:
         raise WrongUse(
             "no Spark Connect server is known",
@@ -286,6 +279,19 @@ def engine_of(configuration: Mapping[str, str], settings: Settings) -> Engine:
     from lockstep_engine.connect import ConnectEngine
 
     return ConnectEngine(settings.spark_remote, IcebergTables)
+
+
+def engine_kind(configuration: Mapping[str, str]) -> str:
+    """What `lockstep.engine` says. Raises WrongUse where it says what there is not."""
+    kind = configuration.get("lockstep.engine", "connect")
+    if kind not in ("connect", "submit"):
+        raise WrongUse(
+            f"lockstep.engine is {kind!r}",
+            expected="connect (the warm server) or submit (spark-submit)",
+            found=kind,
+            next_step="correct it in spark-pipeline.yml and deploy again",
+        )
+    return kind
 
 
 def tables_of(project: Project, settings: Settings) -> tuple[CatalogSettings, State]:

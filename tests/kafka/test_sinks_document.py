@@ -14,6 +14,7 @@ from kafka_builders import new_topic, sink
 from sink_builders import divided, expected, outbox, publish_kafka
 from sql_builders import SPEC
 
+from lockstep.control.kafka_options import KafkaConnection
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import _SINK_OPTIONS, parse_project
 from lockstep_engine.sinks.kafka import Publishing
@@ -49,6 +50,10 @@ def test_the_sink_is_one_and_every_option_is_explained() -> None:
     (found,) = parse_project(files, {"lockstep.kafka": "b"}).sinks
     assert found.options["steps_topic"] == "totals_steps"
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(_SINK_OPTIONS)
+
+
+def test_the_settings_of_the_client_are_those_that_are_used() -> None:
+    assert set(re.findall(r"`(kafka\.[a-z]\S*)`", PAGE)) == KafkaConnection.OPTIONS
 
 
 def test_a_record_has_the_fields_that_are_shown() -> None:

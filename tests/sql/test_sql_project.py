@@ -153,11 +153,6 @@ def test_the_spec_has_sparks_fields() -> None:
         ),
         (
             "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
-            "configuration: {lockstep.engine: sumbit}",
-            "spark-pipeline.yml:4:1: the configuration of 'lockstep.engine' can't be read",
-        ),
-        (
-            "name: n\nstorage: s\nlibraries: [{glob: {include: a}}]\n"
             "configuration: {lockstep.partition_grouping: by partition}",
             "spark-pipeline.yml:4:1: the configuration of 'lockstep.partition_grouping' can't be read",
         ),

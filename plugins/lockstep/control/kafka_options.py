@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from lockstep.errors import WrongUse
 
-__all__ = ["KafkaConnection"]
+__all__ = ["KafkaConnection", "refuse_unused"]
 
 _BOOTSTRAP = "bootstrap.servers"
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)')")
@@ -52,7 +52,7 @@ class KafkaConnection:
             "ssl.endpoint.identification.algorithm",
         )
     )
-    """All that is read of a source's or a sink's."""
+    """All that is read of a sink's. Of a source's, others are Spark's, which reads such a topic."""
 
     @staticmethod
     def from_options(options: Mapping[str, str], owner: str) -> KafkaConnection:
@@ -120,6 +120,20 @@ class KafkaConnection:
         }
         given = {key: value for key, value in settings.items() if value}
         return {**given, "ssl_check_hostname": self.check_hostname}
+
+
+def refuse_unused(options: Mapping[str, str], owner: str, place: str) -> None:
+    """Raise WrongUse for `kafka.*` options of a sink that none of its clients would be given."""
+    unused = sorted(
+        key for key in options if key.startswith("kafka.") and key not in KafkaConnection.OPTIONS
+    )
+    if unused:
+        raise WrongUse(
+            f"{owner} has settings that its producers are not given: {', '.join(unused)}",
+            expected=f"of kafka.*, {', '.join(sorted(KafkaConnection.OPTIONS))}",
+            found=", ".join(unused),
+            next_step=f"leave them out at {place} and deploy again",
+        )
 
 
 def _wrong(owner: str, key: str, expected: str, found: str) -> WrongUse:

@@ -187,10 +187,6 @@ _CHOICES = {
         "propose": "maintenance says what it would change",
         "apply": "it does",
     },
-    "lockstep.engine": {
-        "connect": "the warm server",
-        "submit": "spark-submit",
-    },
     PARTITION_GROUPING: {
         "partition": "the same number of all topics by one task",
         "source-partition": "each by a task of its own",
