@@ -9,12 +9,15 @@ import click
 import pytest
 from sql_builders import SPEC
 
+from lockstep.adapters.embedded.parts import PORTS
+from lockstep.adapters.settings import Settings
 from lockstep.airflow.tasks import Ask
 from lockstep.cli.main import cli
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.project import parse_project
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operating.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (lockstep .*)$", PAGE, re.MULTILINE)
 IN_TABLE = re.findall(r"\| `(lockstep [a-z]+[^`]*)` \|", PAGE)
 ORDERS = """
@@ -70,3 +73,20 @@ def test_the_statements_parse() -> None:
 def test_what_airflow_can_be_asked_is_all_there_is() -> None:
     (said,) = re.findall(r"parameter `ask`: (.*?)\.\n", PAGE)
     assert re.findall(r"`(\w+)`", said) == [ask.value for ask in Ask]
+
+
+def test_every_setting_is_explained_with_its_default() -> None:
+    shown = dict(re.findall(r"^\| `(LOCKSTEP_\w+)` \| ([^|]*)\|", PAGE, re.MULTILINE))
+    known = vars(Settings.load({"LOCKSTEP_HOME": "/HOME"}))
+    for name, default in known.items():
+        if name != "home":
+            written = default.replace("/HOME", "HOME")
+            assert shown[f"LOCKSTEP_{name.upper()}"].strip(" `") == written, name
+    ports = {f"LOCKSTEP_{name.upper()}_PORT": str(port.default) for name, port in PORTS.items()}
+    assert dict(re.findall(r"`(LOCKSTEP_\w+_PORT)`\s\((\d+)\)", PAGE)) == ports
+
+
+def test_every_variable_that_is_read_is_on_the_page() -> None:
+    code = "".join(file.read_text("utf-8") for file in (ROOT / "plugins").rglob("*.py"))
+    read = set(re.findall(r"\bLOCKSTEP_[A-Z][A-Z_]*[A-Z]\b", code))
+    assert {name for name in read if f"`{name}`" not in PAGE} == set()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from forms import AROUND, FORMS, NESTED
 from queries import (
     ASOF,
@@ -45,6 +46,31 @@ those that have a key with them; or the *state*, all rows of some operator's inp
 key to look up by. `lockstep plan` says it of every operator of a project.
 
 The tables are
+"""
+_KAFKA = "USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', {})"
+STATEMENTS: Mapping[str, str] = {
+    "CREATE MATERIALIZED VIEW w AS SELECT a, b FROM t": "a published view: a table, and a table of its "
+    "changes. `CREATE VIEW` is the same",
+    "CREATE TEMPORARY VIEW w AS SELECT a, b FROM t": "a view for other views to read, of which there is "
+    "no table; `TEMP` is the same",
+    "CREATE MATERIALIZED VIEW w (x, y) AS SELECT a, b FROM t": "a published view, its columns named",
+    "CREATE AUDIT w AS SELECT a, b FROM t WHERE b < 0": "a view that has to be empty, or nothing is "
+    "published ([operating.md](operating.md))",
+    "CREATE TABLE s (a INT NOT NULL, b STRING) "
+    + _KAFKA.format("subscribe = 's'"): "a source on Kafka ([sources.md](sources.md))",
+    "CREATE TABLE s (a INT, b STRING) USING iceberg OPTIONS ('table' = 'lake.shop.s')": "a source "
+    "that is an Iceberg table, and followed ([sources.md](sources.md))",
+    "CREATE SINK s FROM shown "
+    + _KAFKA.format("topic = 's'"): "a topic that is sent every change of a "
+    "published view ([sinks.md](sinks.md))",
+}
+STATEMENTS_NOTE = """\
+A file holds any number of statements with `;` between them; their order is free, and that of files.
+After `CREATE` may stand `OR REPLACE` or `OR REFRESH`, and before a name `IF NOT EXISTS`: neither changes
+anything, as a deploy records the whole project. A `COMMENT '...'` of a column, a source or a view is
+read, and no table is given it. `TBLPROPERTIES ('emit' = 'final')` before `AS` has a view's windows come
+out once, when they are over. `${name}` is filled in, as [architecture.md](architecture.md) says under
+"Configuration".
 """
 PARTS: Mapping[str, Mapping[str, str]] = {
     "Joins": JOINS,
@@ -107,6 +133,9 @@ def document() -> str:
     """The page."""
     lines = [HEAD.rstrip(), ""]
     lines += [f"- `{table} ({columns})`" for table, columns in TABLES.items()]
+    lines += ["", "## Statements", "", "| statement | declares |", "|---|---|"]
+    lines += [f"| {_cell(statement)} | {what} |" for statement, what in STATEMENTS.items()]
+    lines += ["", STATEMENTS_NOTE.rstrip()]
     for title, queries in PARTS.items():
         lines += ["", f"## {title}", "", *([NOTES[title], ""] if title in NOTES else [])]
         lines += ["| what | query | work |", "|---|---|---|"]
@@ -124,3 +153,32 @@ def test_the_page_says_what_is_so() -> None:
     if os.environ.get("GOLDEN_UPDATE"):
         DOCUMENT.write_text(found, encoding="utf-8")
     assert found == DOCUMENT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("more", ["OR REPLACE ", "OR REFRESH "])
+def test_a_statement_may_say_that_it_replaces_and_means_the_same(statement: str, more: str) -> None:
+    shown = f"{_sources()}CREATE VIEW shown AS SELECT a FROM t;\n"
+    written = statement.replace("CREATE ", f"CREATE {more}", 1)
+    for kind in ("VIEW ", "TABLE ", "SINK ", "AUDIT "):
+        written = written.replace(kind, f"{kind}IF NOT EXISTS ", 1)
+    one, other = (
+        parse_project(ProjectFiles(SPEC, (("v.sql", shown + text),)), {})
+        for text in (statement, written)
+    )
+    assert len(one.sources) + len(one.views) + len(one.sinks) == len(TABLES) + 2
+    named = [[(v.name, v.published, v.columns) for v in p.views] for p in (one, other)]
+    assert named[0] == named[1]
+    assert [(s.name, s.options) for s in one.sources] == [
+        (s.name, s.options) for s in other.sources
+    ]
+    assert [(s.name, s.options) for s in one.sinks] == [(s.name, s.options) for s in other.sinks]
+
+
+def test_comments_are_read() -> None:
+    text = (
+        "CREATE TABLE s (a INT COMMENT 'x') COMMENT 'y' " + _KAFKA.format("subscribe = 's'") + ";\n"
+        "CREATE VIEW w (b COMMENT 'x') COMMENT 'y' AS SELECT a FROM s;"
+    )
+    (view,) = parse_project(ProjectFiles(SPEC, (("v.sql", text),)), {}).views
+    assert view.columns == ("b",)
