@@ -10,15 +10,18 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 from lockstep.control.changes import Landed, Outcome, Rejected, ReleaseLease, TakeLease
 from lockstep.control.ports import Clock, Progress, Store
 from lockstep.errors import LeaseHeld, LockstepError
 
-__all__ = ["held", "new_holder"]
+__all__ = ["held", "in_turn", "new_holder"]
+
+_Answer = TypeVar("_Answer")
 
 TIME_TO_LIVE_SECONDS = 15.0
 RENEWAL_SECONDS = 4.0
@@ -54,6 +57,17 @@ def held(
         done.set()
         renewal.join()
         store.apply(pipeline, ReleaseLease(holder))
+
+
+def in_turn(stage: Callable[[], _Answer], progress: Progress) -> _Answer:
+    """What a stage gives once the pipeline is free. A held lease is no failure: its holder does work
+    that is wanted here too, and if it dies, the lease expires."""
+    while True:
+        try:
+            return stage()
+        except LeaseHeld as held:
+            by = f" ({held.found})" if held.found else ""
+            progress(f"still waiting: {held.message}{by}")
 
 
 def _take(store: Store, pipeline: str, holder: str, clock: Clock) -> Outcome:

@@ -106,17 +106,15 @@ def pipeline_dag(deployed: Deployed) -> DAG:
         params=_params(),
         tags=["lockstep"],
     ) as dag:
-        tasks = (
-            operators.PlanOperator(task_id=operators.PLAN_TASK, pipeline=deployed.name),
-            stages.run(task_id="run", pipeline=deployed.name, **stages.more),
-            stages.publish(
-                task_id="publish",
-                pipeline=deployed.name,
-                outlets=[operators.asset_alias(deployed.name)],
-                **stages.more,
-            ),
+        plan = operators.PlanOperator(task_id=operators.PLAN_TASK, pipeline=deployed.name)
+        run = stages.run(task_id="run", pipeline=deployed.name, **stages.more)
+        publish = stages.publish(
+            task_id="publish",
+            pipeline=deployed.name,
+            outlets=[operators.asset_alias(deployed.name)],
+            **stages.more,
         )
-        tasks[0] >> tasks[1] >> tasks[2]
+        plan >> run >> publish
     return dag
 
 

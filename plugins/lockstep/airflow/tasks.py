@@ -19,18 +19,20 @@ that, so nobody downstream is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from lockstep.adapters.clock import read_time
+from lockstep.adapters.lease import in_turn
 from lockstep.control.model import PipelineState, RunState
 from lockstep.control.output_log import require_equal
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
-from lockstep.errors import LeaseHeld, WrongUse
+from lockstep.errors import WrongUse
 
 __all__ = [
     "DESIRED",
@@ -46,8 +48,6 @@ __all__ = [
     "steps_text",
     "until_of",
 ]
-
-_Answer = TypeVar("_Answer")
 
 
 class Ask(Enum):
@@ -142,7 +142,7 @@ def until_of(
             )
         return None
     if asked:
-        time = _time(str(asked))
+        time = read_time(str(asked), "the parameter `until`")
         if time > now:
             raise WrongUse(
                 "the parameter `until` lies in the future",
@@ -157,7 +157,7 @@ def until_of(
 def plan(pipeline: Opened, until: datetime | None, progress: Progress) -> Planned:
     """Record the next division up to `until`; says what is there where nothing is left to do."""
     progress(f"pipeline {pipeline.name}: {_goal(until)}")
-    planned = _in_turn(pipeline, lambda: pipeline.plan(until, progress), progress)
+    planned = in_turn(lambda: pipeline.plan(until, progress), progress)
     if planned.interval is None:
         progress(_nothing_text(pipeline.state(), until))
     return planned
@@ -167,13 +167,13 @@ def run(pipeline: Opened, until: datetime | None, more: bool, progress: Progress
     """Run and commit what is pending; with `more`, plan and run on until `until` is recorded."""
     advanced = Advanced()
     while True:
-        committed = _in_turn(pipeline, lambda: pipeline.run(progress), progress)
+        committed = in_turn(lambda: pipeline.run(progress), progress)
         if committed is not None:
             advanced.add(committed)
             progress(_committed_text(committed))
         if not more:
             break
-        planned = _in_turn(pipeline, lambda: pipeline.plan(until, progress), progress)
+        planned = in_turn(lambda: pipeline.plan(until, progress), progress)
         if planned.interval is None:
             break
         more = planned.behind
@@ -190,7 +190,7 @@ def replay(
     if not pipeline.is_published(end):
         return None
     progress(f"published already; the steps up to {_utc(end)} are run again and compared")
-    found = _in_turn(pipeline, lambda: pipeline.backfill(start, end, progress), progress)
+    found = in_turn(lambda: pipeline.backfill(start, end, progress), progress)
     progress(found.text)
     require_equal(pipeline.name, found.compared)
     return found
@@ -198,7 +198,7 @@ def replay(
 
 def publish(pipeline: Opened, progress: Progress) -> Published:
     """Move every sink to the newest version's last step."""
-    published = _in_turn(pipeline, lambda: pipeline.publish(progress), progress)
+    published = in_turn(lambda: pipeline.publish(progress), progress)
     for sink in sorted(published.markers):
         seconds = published.seconds.get(sink)
         progress(
@@ -236,16 +236,6 @@ def planned_text(planned: Planned) -> str:
     )
 
 
-def _in_turn(pipeline: Opened, stage: Callable[[], _Answer], progress: Progress) -> _Answer:
-    """Do a stage when the pipeline is free. A held lease is no failure: its holder does work that
-    this run wants done too, and if it dies, the lease expires."""
-    while True:
-        try:
-            return stage()
-        except LeaseHeld as held:
-            progress(f"pipeline {pipeline.name} is at work in another run, still waiting: {held}")
-
-
 def _committed_text(committed: Committed) -> str:
     seconds = committed.seconds.get("total", sum(committed.seconds.values()))
     changes = ", ".join(f"{view} {rows:,}" for view, rows in sorted(committed.changes.items()))
@@ -270,19 +260,6 @@ def _goal(until: datetime | None) -> str:
     if until is None:
         return "advance to all that is there now"
     return f"advance until {_utc(until)} is recorded and published"
-
-
-def _time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise WrongUse(
-            "the parameter `until` is no time",
-            expected="a time like 2013-01-01T00:00:00Z",
-            found=text,
-            next_step="trigger the run again with such a time",
-        ) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _plain(time: datetime) -> datetime:

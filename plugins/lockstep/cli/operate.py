@@ -1,25 +1,27 @@
-"""`run`, `trigger`, `pause`, `stop`, `backfill`, `reconcile`, `maintain`: with and without Airflow."""
+"""`run`, `trigger`, `pause`, `resume`, `stop`, `backfill`, `reconcile`, `maintain`: of one pipeline."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from lockstep.adapters.clock import read_time
+from lockstep.adapters.lease import in_turn
 from lockstep.adapters.settings import Settings
 from lockstep.cli.names import pipeline_name
 from lockstep.cli.output import command, progress, show
 from lockstep.cli.spark import spark_for
 from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import RunState, RunStatus
-from lockstep.errors import LeaseHeld, LockstepError, NotDeployed, WrongUse
+from lockstep.errors import LockstepError, NotDeployed, WrongUse
 
 if TYPE_CHECKING:
     from lockstep.adapters.airflow_api import DagRun
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from lockstep.runtime import Pipeline
 
 __all__ = ["register"]
-
-_Answer = TypeVar("_Answer")
 
 POLL_SECONDS = 1.0
 FINAL_STATES = ("success", "failed")
@@ -74,7 +74,7 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
             found="several",
             next_step=f"lockstep run {folder} --once",
         )
-    end = _time(until) if until else None
+    end = read_time(until, "--until") if until else None
     settings = Settings.load()
     name = _deployed(folder, settings)
     with _opened(name, settings) as pipeline:
@@ -102,7 +102,7 @@ def trigger(pipeline: str, until: str | None, once: bool, wait: bool) -> None:
     settings = Settings.load()
     conf: dict[str, object] = {}
     if until:
-        conf["until"] = _time(until).isoformat()
+        conf["until"] = read_time(until, "--until").isoformat()
     if once:
         conf["once"] = True
     started = airflow_api.trigger(settings, pipeline_name(pipeline), conf)
@@ -124,9 +124,10 @@ def backfill(pipeline: str, start: str, end: str) -> None:
     """
     from lockstep.control.output_log import require_equal
 
-    name, times = pipeline_name(pipeline), (_time(start), _time(end))
+    name = pipeline_name(pipeline)
+    times = read_time(start, "--from"), read_time(end, "--to")
     with _opened(name, Settings.load()) as opened:
-        found = _in_turn(lambda: opened.backfill(*times, progress))
+        found = in_turn(lambda: opened.backfill(*times, progress), progress)
     show(found, lambda: found.text)
     require_equal(name, found.compared)
 
@@ -237,18 +238,6 @@ def _check_success(ended: DagRun) -> None:
         )
 
 
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongUse(
-            "the time cannot be read",
-            expected="ISO 8601, such as 2026-01-31T12:00:00Z",
-            found=text,
-        ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
 def _deployed(folder: str, settings: Settings) -> str:
     """The name of the project; deploys it where it is not, and says where the record is older."""
     from lockstep import deploying, runtime
@@ -300,7 +289,7 @@ def _advance(pipeline: Pipeline, until: datetime | None, done: list[Committed]) 
     """Plan and run until there is no more up to that time, then publish."""
     published: Published | None = None
     while published is None:
-        published = _in_turn(lambda: _interval(pipeline, until, done))
+        published = in_turn(lambda: _interval(pipeline, until, done), progress)
     return published
 
 
@@ -317,15 +306,6 @@ def _interval(
             if planned.behind:
                 return None
         return pipeline.publish(progress)
-
-
-def _in_turn(stage: Callable[[], _Answer]) -> _Answer:
-    """A held lease is no failure: its holder does work that is wanted here too, or it expires."""
-    while True:
-        try:
-            return stage()
-        except LeaseHeld as held:
-            progress(f"still waiting: {held.message}")
 
 
 def _ran_text(ran: Ran) -> str:

@@ -3,7 +3,9 @@
 ::
 
     in    {"spec", "files": [[name, text], …], "folder", "variables": {…}}
-    out   {"files": [[name, text], …]}  or  {"error": {"type", "message", "file", "line", …}}
+    out   {"files": [[name, text], …]}  or
+          {"error": {"type", "message", "position": [file, line, column], "expected", "found",
+                     "next_step"}}
 
 What the project's code prints goes to stderr.
 """

@@ -62,8 +62,6 @@ _EXACT = (
     TimestampNTZType,
     TimestampType,
 )
-_WIDE = 76
-"""Digits of Arrow's widest decimal."""
 _GREATEST = (1 << 63) - 1
 _MANY = 100_000
 """Columns of so many rows are looked at at the same time."""

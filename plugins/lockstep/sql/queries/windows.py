@@ -141,7 +141,7 @@ class Windows:
             raise refuse(
                 self.source,
                 node,
-                "DISTINCT before OVER, which Spark does not compute either",
+                "DISTINCT before OVER, which Spark does not compute either,",
                 "aggregate in a subquery, and join with it",
             )
         return self._lower(node)
