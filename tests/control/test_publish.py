@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from control_builders import SINKS, attempt, deploy, interval, store_url
+from control_builders import FILES, SINKS, attempt, deploy, interval, store_url
 
 from lockstep.adapters.sql_store import SqlStore
+from lockstep.adapters.sql_values import replaced_of, replaced_text
 from lockstep.control import interval as stages
 from lockstep.control.changes import (
     BeginAttempt,
     CommitVersion,
+    Deploy,
     IntendPublish,
     Landed,
     RecordInterval,
     RecordPublished,
 )
 from lockstep.control.job import PublishJob, PublishResult
-from lockstep.control.model import Version
+from lockstep.control.model import PipelineState, Replaced, SinkState, Version
 from lockstep.control.ports import Progress
 from lockstep.control.publishing import publish
 from lockstep.control.steps import StepLimits
@@ -51,7 +54,7 @@ def store(tmp_path: Path) -> SqlStore:
         deploy(),
         RecordInterval(interval(0, 3)),
         BeginAttempt(attempt("a", 0, 2)),
-        CommitVersion(Version(1, "a", 2, 0, {"v_changes": 7}), ""),
+        CommitVersion(Version(1, "a", 2, 0, {"v_changes": 7, "w_changes": 8}), ""),
     ):
         assert isinstance(made.apply(PIPELINE, change), Landed)
     return made
@@ -147,3 +150,44 @@ def test_an_intent_that_is_opened_meanwhile_is_not_overlooked(store: SqlStore) -
     assert engine.jobs == []
     publish(parts(store, engine), lambda _: None)
     assert {target.was_intended for target in engine.jobs[0].sinks} == {True}
+
+
+def test_a_sink_that_the_versions_files_do_not_have_waits_for_the_next_version(
+    store: SqlStore,
+) -> None:
+    """The version is published with the files that made it, and the engine finds no such sink there."""
+    other = replace(FILES, spec="other")
+    # k is another sink by now: it was dropped by one deploy, and named anew by the next.
+    sinks = (SINKS[0], SinkState("new", "v", "kafka"), SinkState("k", "w", "kafka"))
+    for wanted in (SINKS[:1], sinks):
+        changed = Deploy(other, "i1", wanted, rebuilds=True)
+        assert isinstance(store.apply(PIPELINE, changed), Landed)
+    engine = SinksThatSay(2)
+    publish(parts(store, engine), lambda _: None)
+    [job] = engine.jobs
+    assert (job.files, [target.name for target in job.sinks]) == (FILES, ["v"])
+    recorded = {sink.name: sink for sink in store.read(PIPELINE).sinks}
+    assert [recorded[name].published_step for name in ("v", "new", "k")] == [2, -1, -1]
+    assert recorded["new"].intent is None
+    assert publish(parts(store, engine), lambda _: None).rows == {}
+
+    for change in (
+        RecordInterval(interval(3, 1)),
+        BeginAttempt(attempt("b", 3, 3, "a")),
+        CommitVersion(Version(2, "b", 3, 0, {"v_changes": 7, "w_changes": 8}), "a"),
+    ):
+        assert isinstance(store.apply(PIPELINE, change), Landed)
+    later = SinksThatSay(3)
+    publish(parts(store, later), lambda _: None)
+    [job] = later.jobs
+    assert job.files == other
+    assert {t.name: t.first_step for t in job.sinks} == {"v": 3, "new": 0, "k": 0}
+
+
+def test_where_an_older_release_has_written_no_sinks_all_wait() -> None:
+    held = json.loads(replaced_text(Replaced(FILES, ("s",), (("v", "v"),))))
+    del held["sinks"]
+    found = replaced_of(json.dumps(held))
+    assert found == Replaced(FILES, ("s",))
+    state = PipelineState("p", "i1", 1, FILES, sinks=SINKS, replaced=found)
+    assert state.version_sinks == ()

@@ -435,10 +435,11 @@ def test_other_queries_are_remembered_until_a_version_has_them() -> None:
     state = after(*begun, OTHER)
     assert state.files == OTHER.files
     assert state.version_files == FILES
-    assert state.replaced == Replaced(FILES, ("s",))
+    assert state.replaced == Replaced(FILES, ("s",), (("v", "v"), ("k", "v")))
     assert state.attempts[-1].state is AttemptState.ABANDONED
-    again = apply(state, replace(OTHER, files=replace(FILES, spec="third"), distrusted=("t",)))
-    assert again.replaced == Replaced(FILES, ("s", "t"))
+    third = replace(OTHER, files=replace(FILES, spec="third"), sinks=SINKS[:1], distrusted=("t",))
+    again = apply(state, third)
+    assert again.replaced == replace(state.replaced, distrusted=("s", "t"))
     version = Version(2, "c", 4, 0, {"t": 9})
     begun_again = apply(again, BeginAttempt(attempt("c", 3, 4, "a")))
     committed = apply(begun_again, CommitVersion(version, "a"))

@@ -49,10 +49,10 @@ class Market(OnePipeline):
     def deploy(self, views: str, more: str = "") -> None:
         self.deploy_sql(SALES.format(name=self.name, more=more) + views)
 
-    def sent(self) -> Counter[tuple[Any, ...]]:
-        """What the sink's topic adds up to."""
+    def sent(self, sink: str = "out") -> Counter[tuple[Any, ...]]:
+        """What a sink's topic adds up to."""
         found: Counter[tuple[Any, ...]] = Counter()
-        for record in reader.read_topic(self.bootstrap, f"{self.name}_out"):
+        for record in reader.read_topic(self.bootstrap, f"{self.name}_{sink}"):
             value = json.loads(record.value)  # type: ignore[attr-defined]
             found[value["item"], value["total"]] += value["_weight"]
         return Counter({row: weight for row, weight in found.items() if weight})

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reader
 from driven import kill_at, run_again
 from followed_shop import rows, settings_of
-from market import FIRST, LATER, LEAST, TOP, Market, opened
+from market import FIRST, LATER, LEAST, SALES, TOP, Market, opened
 from one_pipeline import OnePipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -46,6 +46,29 @@ def test_a_sink_gets_the_difference_alone(market: Market) -> None:
     market.send([("nut", 1), ("cork", 2)])
     market.advance()
     market.check()
+
+
+def test_a_new_sink_waits_for_the_version_that_has_it(market: Market) -> None:
+    """A version is committed and not published when another query comes, and a sink of a view that is
+    there: the old files, with which it is published, know of none."""
+    market.send([("nut", 1)])
+    with Pipeline(market.name, market.settings) as pipeline:
+        assert pipeline.plan(None, print).interval is not None
+        pipeline.run(print)
+    topic = f"{market.name}_more"
+    create_topics(KafkaConnection(market.bootstrap), {topic: 1})
+    [_, out, _] = SALES.format(name=market.name, more="").split(";")
+    more = out.replace("SINK out", "SINK more").replace(f"{market.name}_out", topic)
+    market.deploy(f"{LATER}{more};")
+    with Pipeline(market.name, market.settings) as pipeline:
+        pipeline.publish(print)
+    sinks = {sink.name: sink for sink in recorded(market.name, market.settings).sinks}
+    assert sinks["out"].published_step > sinks["more"].published_step == -1
+    assert sinks["more"].intent is None
+    market.check()
+    market.advance()
+    market.check()
+    assert market.sent("more") == market.sent()
 
 
 DEADLY = [point for point in Point if point is not Point.PLAN_LOOKED_UP]

@@ -105,11 +105,17 @@ def _held_files(files: ProjectFiles) -> dict[str, Any]:
 
 def replaced_of(text: str) -> Replaced:
     held = json.loads(text)
-    return Replaced(_files_held(held["files"]), tuple(held["distrusted"]))
+    # A release that wrote no sinks: all of them wait for the next version then.
+    sinks = tuple((name, view) for name, view in held.get("sinks", ()))
+    return Replaced(_files_held(held["files"]), tuple(held["distrusted"]), sinks)
 
 
 def replaced_text(replaced: Replaced) -> str:
-    held = {"files": _held_files(replaced.files), "distrusted": replaced.distrusted}
+    held = {
+        "files": _held_files(replaced.files),
+        "distrusted": replaced.distrusted,
+        "sinks": replaced.sinks,
+    }
     return json.dumps(held)
 
 

@@ -65,8 +65,11 @@ def _replaced_after(state: PipelineState, change: Deploy) -> Replaced | None:
     """What the next interval rebuilds from: the newest version, however many deploys follow it."""
     if not change.rebuilds or state.version.number == 0:
         return state.replaced
-    known = () if state.replaced is None else state.replaced.distrusted
-    return Replaced(state.version_files, tuple(sorted({*known, *change.distrusted})))
+    before = state.replaced
+    if before is None:
+        sinks = tuple((sink.name, sink.view) for sink in state.sinks)
+        before = Replaced(state.files, sinks=sinks)
+    return replace(before, distrusted=tuple(sorted({*before.distrusted, *change.distrusted})))
 
 
 def _sinks_after(state: PipelineState, change: Deploy) -> tuple[SinkState, ...]:

@@ -269,10 +269,12 @@ class Lease:
 @dataclass(frozen=True)
 class Replaced:
     """The project that made the newest version, while the next interval has to rebuild what another one
-    needs. `distrusted` are sources of which nothing that the version holds is kept."""
+    needs. `distrusted` are sources of which nothing that the version holds is kept, `sinks` the names
+    and views of the sinks that the project has."""
 
     files: ProjectFiles
     distrusted: tuple[str, ...] = ()
+    sinks: tuple[tuple[str, str], ...] = ()
 
 
 class RunState(Enum):
@@ -386,6 +388,15 @@ class PipelineState:
     def version_files(self) -> ProjectFiles:
         """The project that made the newest version."""
         return self.files if self.replaced is None else self.replaced.files
+
+    @property
+    def version_sinks(self) -> tuple[SinkState, ...]:
+        """The sinks that `version_files` say how to move. One that was deployed since waits for the next
+        version, also where this one has its view's outbox; so does one that was dropped and has its
+        name again for another view."""
+        if self.replaced is None:
+            return self.sinks
+        return tuple(sink for sink in self.sinks if (sink.name, sink.view) in self.replaced.sinks)
 
     @property
     def output_step(self) -> int:

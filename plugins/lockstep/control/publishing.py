@@ -17,8 +17,10 @@ __all__ = ["publish"]
 def publish(parts: Parts, progress: Progress) -> Published:
     """Move every sink to the newest version's last step.
 
-    The intent is recorded before the first row goes out; afterwards the sink's own marker is what is
-    recorded, so that a second publish after a crash finds out by reading the sink.
+    With the files that made the version: sinks that these do not have are left where they are, and have
+    no intent, which would say that rows may be out. The intent is recorded before the first row goes
+    out; afterwards the sink's own marker is what is recorded, so that a second publish after a crash
+    finds out by reading the sink.
     """
     recorded = parts.store.read(parts.pipeline)
     version = recorded.version
@@ -37,7 +39,7 @@ def publish(parts: Parts, progress: Progress) -> Published:
             version.last_step,
             was_intended=sink.intent is not None,
         )
-        for sink in recorded.sinks
+        for sink in recorded.version_sinks
         if sink.published_step < version.last_step and outbox_table(sink.view) in version.tables
     )
     if version.number == 0 or not targets:
