@@ -11,8 +11,14 @@ from control_builders import FILES, SINKS, at, interval, life, slice_of, store_u
 
 from lockstep.adapters.memory_store import MemoryStore
 from lockstep.adapters.sql_store import SqlStore
-from lockstep.control.changes import Landed, Rejected, Restore
-from lockstep.control.model import Attempt, AttemptState, Intent
+from lockstep.control.changes import Landed, RecordInterval, Rejected, Restore
+from lockstep.control.model import (
+    Attempt,
+    AttemptState,
+    Intent,
+    Interval,
+    TableSlice,
+)
 from lockstep.control.ports import Store
 from lockstep.control.positions import positions_logged
 from lockstep.control.restoring import Pinned, newest_pinned, restored
@@ -129,6 +135,30 @@ def test_an_old_backup_is_brought_up(store: Store) -> None:
     found = store.read("p")
     assert replace(found, revision=1) == newer.state
     assert [division.step for division in store.divisions("p", 0, 9)] == [5]
+
+
+def test_steps_that_a_backup_has_beyond_the_version_restored_are_divided_anew(store: Store) -> None:
+    """It was taken within an interval that runs in pieces, of which the first is pinned."""
+    for change in (*life(1), RecordInterval(with_a_table(interval(3, 6)))):
+        assert isinstance(store.apply("p", change), Landed)
+    assert isinstance(store.apply("p", restore(5, 5)), Landed)
+    assert [division.step for division in store.divisions("p", 0, 9)] == [5]
+    anew = with_a_table(interval(6, 2))
+    outcome = store.apply("p", RecordInterval(anew))
+    assert isinstance(outcome, Landed)
+    assert store.read("p").pending == anew
+    assert store.divisions("p", 6, 9) == anew.divisions
+
+
+def with_a_table(divided: Interval) -> Interval:
+    """One that is followed, too, from the interval's first step on: a snapshot a step."""
+    starts = [None, *range(divided.first_step, divided.last_step)]
+    return Interval(
+        tuple(
+            replace(one, slices=(*one.slices, TableSlice("t", "shop.t", "id", start, one.step, 1)))
+            for one, start in zip(divided.divisions, starts, strict=True)
+        )
+    )
 
 
 def test_a_store_that_knows_more_is_left_as_it_is(store: Store) -> None:

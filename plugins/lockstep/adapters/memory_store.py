@@ -57,7 +57,9 @@ class MemoryStore:
                 log.update((d.step, d) for d in change.divisions)
             if after.pending is not None:
                 log.update((d.step, d) for d in after.pending.divisions)
-            for step in [step for step in log if step < after.oldest_step]:
+            # Some are beyond these where a restore goes back to fewer: they are divided anew.
+            kept_steps = range(after.oldest_step, after.next_step)
+            for step in [step for step in log if step not in kept_steps]:
                 del log[step]
             self._states[pipeline] = after
             return Landed(after)

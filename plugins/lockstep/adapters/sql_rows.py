@@ -226,13 +226,8 @@ def write_state(connection: Connection, before: PipelineState | None, after: Pip
     next_step = before.next_step if before is not None else 0
     if after.pending is not None and after.next_step > next_step:
         _write_divisions(connection, after.name, after.pending.divisions)
-    if before is not None and before.oldest_step != after.oldest_step:
-        for table in (tables.steps, tables.divisions, tables.table_slices):
-            connection.execute(
-                delete(table).where(
-                    table.c.pipeline == after.name, table.c.step < after.oldest_step
-                )
-            )
+    if before is not None:
+        _drop_divisions(connection, before, after)
     _write_versions(
         connection, after.name, before.versions if before else (), after.versions, *_KEPT
     )
@@ -307,6 +302,17 @@ def _pipeline_values(before: PipelineState | None, after: PipelineState) -> Valu
         if before is None or part(before) != part(after):
             values |= columns()
     return values
+
+
+def _drop_divisions(connection: Connection, before: PipelineState, after: PipelineState) -> None:
+    """Those that are trimmed; and those beyond the recorded steps, where a restore goes back to fewer
+    than an old backup has: these steps are divided anew."""
+    for table in (tables.steps, tables.divisions, tables.table_slices):
+        of_pipeline = table.c.pipeline == after.name
+        if before.oldest_step != after.oldest_step:
+            connection.execute(delete(table).where(of_pipeline, table.c.step < after.oldest_step))
+        if after.next_step < before.next_step:
+            connection.execute(delete(table).where(of_pipeline, table.c.step >= after.next_step))
 
 
 def _write_divisions(connection: Connection, name: str, divisions: Iterable[Division]) -> None:
