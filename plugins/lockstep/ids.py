@@ -19,6 +19,7 @@ __all__ = [
     "is_whole",
     "late_table",
     "merge_branch",
+    "merge_branches",
     "outbox_table",
     "publish_branch",
     "publish_branches",
@@ -72,9 +73,14 @@ def attempt_of(ref: str) -> str:
     return ref.partition("_")[2]
 
 
-def merge_branch(merge: str) -> str:
-    """The branch on which a merge of files reads and writes."""
-    return f"merge_{merge}"
+def merge_branches(attempt: str) -> str:
+    """How the branches begin on which files of the version of an attempt are merged."""
+    return f"merge_{attempt}_"
+
+
+def merge_branch(attempt: str, merge: str) -> str:
+    """The branch on which a merge of files of the version of an attempt reads and writes."""
+    return merge_branches(attempt) + merge
 
 
 def swap_branches(attempt: str) -> str:

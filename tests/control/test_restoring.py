@@ -28,6 +28,7 @@ NEEDED = {"_trace_a", "v_changes"}
 SUMMARY = {"lockstep.step": "5", "lockstep.incarnation": "i1", "lockstep.layout": "0"}
 PINNED = Pinned(2, "a1", {"_trace_a": 20, "v_changes": 21})
 DIVISIONS = interval(0, 6).divisions
+MADE = Attempt("a1", 5, 5, "", AttemptState.COMMITTED)
 
 
 def restore(*steps: int, shown: Iterable[Mapping[str, str]] = ()) -> Restore:
@@ -77,10 +78,11 @@ def test_what_such_a_version_shows_on_main_may_be_left() -> None:
     ]
     assert restore(5, 5, shown=shown).state.attempts == (
         Attempt("a0", 2, 2, "a1", AttemptState.DROPPED),
+        MADE,
         Attempt("a2", 6, 8, "a1", AttemptState.DROPPED),
         Attempt("b1", 5, 5, "a1", AttemptState.DROPPED),
     )
-    assert restore(5, 5).state.attempts == ()
+    assert restore(5, 5).state.attempts == (MADE,)
 
 
 def test_rows_that_a_topic_may_hold_beyond_its_markers_are_intended() -> None:

@@ -201,7 +201,8 @@ def _maintain(draw: Draw, state: PipelineState) -> Change:
     newest = state.version
     held = {t: s + draw(often(0, 1)) for t, s in newest.tables.items() if draw(st.booleans())}
     replacement = {t: draw(st.integers(1, 99)) for t in held}
-    return SwapSnapshots(newest.number, draw(often(newest.attempt, "other")), held, replacement)
+    maker, merged = draw(often(newest.attempt, "other")), draw(often(newest.attempt, "other"))
+    return SwapSnapshots(newest.number, maker, held, replacement, merged)
 
 
 def _roll_back(draw: Draw, state: PipelineState) -> Change:

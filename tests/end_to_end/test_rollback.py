@@ -147,6 +147,7 @@ def tamper(totals: Rolled, table: str, step: int) -> None:
         version.attempt,
         {table: version.tables[table]},
         {table: totals.refs(table)["tampered"]},
+        merged_from=version.attempt,
     )
     store = SqlStore(totals.settings.store_url)
     assert isinstance(store.apply("totals", swap), Landed)

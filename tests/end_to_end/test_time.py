@@ -124,7 +124,7 @@ def merged_rows(spark: Any, spark_server: Any, shop: Shop) -> int:
     [trace] = [o.traces[0].table for o in circuit.operators if isinstance(o.node, Aggregate)]
     catalog = spark_server.catalog_settings(shop.database)
     state, tables = IcebergState(catalog), recorded.version.tables
-    branch = merge_branch("m")
+    branch = merge_branch("a", "m")
     state.open_branch(trace, branch, tables[trace])
     job = MergeJob(
         pipeline=shop.database,

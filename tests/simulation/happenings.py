@@ -257,6 +257,23 @@ def dead_before_a_pin(life: Life) -> None:
     life.finish()
 
 
+def dead_in_maintenance(life: Life) -> None:
+    """Maintenance dies somewhere, and versions follow: the next one finds what it has not dropped."""
+    life.retain_versions = 2
+    life.advance(life.moments.randint(3, 6))
+    life.go_half_way(life._maintain)
+    life.die()
+    life.advance(2)
+    life.go(life._maintain)
+    state = life.recorded()
+    makers = {*state.makers, *(one.id for one in state.attempts)}
+    for name, table in life.lake.tables.items():
+        for ref in table.refs:
+            if "_" in ref and not makers & {*ref.split("_")}:
+                life.findings.append(Finding("unexpected", f"refs of {name}", ref))
+    life.finish()
+
+
 def scaled_under_an_attempt(life: Life) -> None:
     """The layout changes while an attempt is at work: it commits first, or what it did is void."""
     life.advance(2)

@@ -254,9 +254,7 @@ MUTANTS = (
     Mutant(
         "kept_version_trimmed",
         "tags of versions that are kept stay",
-        rewritten(
-            maintenance.maintain, ("if version.attempt not in kept]", "if version.number > 0]")
-        ),
+        rewritten(maintenance.maintain, ("a.id not in kept]", "True]")),
     ),
     # ── merging files ──
     Mutant(

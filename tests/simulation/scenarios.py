@@ -170,6 +170,18 @@ SCENARIOS = (
         replaced(maintenance, "_pin", _nothing),
     ),
     Scenario(
+        "dead_in_maintenance",
+        "refs of attempts that are over go before these are forgotten, whoever trimmed their versions",
+        happenings.dead_in_maintenance,
+        both(
+            rewritten(
+                maintenance.maintain,
+                ("_sweep(parts, forgotten)", "_sweep(parts, [one.attempt for one in trimmed])"),
+            ),
+            rewritten(maintenance._sweep, (" or ref.startswith(merges)", "")),
+        ),
+    ),
+    Scenario(
         "topic_made_anew",
         "a topic is known by its id, not by its name",
         happenings.topic_made_anew,

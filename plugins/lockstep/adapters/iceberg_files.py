@@ -237,7 +237,13 @@ def files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
 
 def _files_added_by(table: Table, snapshot_id: int) -> list[DataFile]:
     snapshot = table.snapshot_by_id(snapshot_id)
-    assert snapshot is not None, "the engine has just written it"
+    if snapshot is None:
+        raise StateDiverged(
+            f"table {table.name()}: snapshot {snapshot_id}, which has the merged files, is gone",
+            expected="the branch of the merge, which holds it",
+            found="none: another maintenance has trimmed the version that was merged",
+            next_step="run maintenance again: it starts from the newest version",
+        )
     return [
         entry.data_file
         for manifest in snapshot.manifests(table.io)

@@ -293,13 +293,16 @@ class SwapSnapshots:
 
     Refused unless the newest version is `number` by `attempt` and holds exactly `expected` for the
     tables named, which are those of `replacement`; and while an attempt is RUNNING, as what it writes
-    descends from the snapshots that it opened. Twice is harmless.
+    descends from the snapshots that it opened. `merged_from` made the version whose files were merged:
+    refused once that is not kept, as maintenance then drops what holds the merged files. Twice is
+    harmless.
     """
 
     number: int
     attempt: str
     expected: Mapping[str, int] = field(hash=False)
     replacement: Mapping[str, int] = field(hash=False)
+    merged_from: str
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from lockstep.ids import (
     attempt_of,
     is_trace,
     merge_branch,
+    merge_branches,
     swap_branch,
     swap_branches,
     version_tag,
@@ -54,27 +55,26 @@ def maintain(parts: Parts, progress: Progress) -> Maintained:
     merged = _merge(parts, progress)
     before = parts.store.read(parts.pipeline)
     after = record(parts, TrimVersions(parts.retain_versions))
-    kept = {version.attempt for version in (*after.versions, *after.dropped)}
+    kept = after.makers
     trimmed = [version for version in before.versions if version.attempt not in kept]
     dead = [
         attempt
         for attempt in after.attempts
         if attempt.state in (AttemptState.REFUSED, AttemptState.ABANDONED)
     ]
-    _pin(parts, after, progress)
-    names = [version_tag(version.number, version.attempt) for version in trimmed]
-    names += [attempt.branch for attempt in dead]
-    if names:
-        in_parallel(lambda table: parts.state.drop_refs(table, names), parts.state.tables())
-    _sweep_swaps(parts, after)
+    over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
     # While steps are replayed main may show what was dropped, and only these records say that it may go.
     ended = () if after.dropped else after.attempts
     replaced = [attempt for attempt in ended if attempt.state is AttemptState.DROPPED]
-    _sweep_replaced(parts, after, {attempt.id for attempt in replaced})
-    over = [a for a in after.attempts if a.state is AttemptState.COMMITTED and a.id not in kept]
+    _pin(parts, after, progress)
+    if replaced:
+        # main leaves first what it shows of them: a run may have died before it did that.
+        settle(parts, after, after.version)
     forgotten = tuple(attempt.id for attempt in (*dead, *over, *replaced))
     if forgotten:
+        _sweep(parts, forgotten)
         record(parts, ForgetAttempts(forgotten))
+    _sweep_swaps(parts, after)
     oldest_needed = _oldest_needed_step(after)
     if oldest_needed > after.oldest_step:
         record(parts, TrimSteps(oldest_needed))
@@ -105,16 +105,27 @@ def _pin(parts: Parts, recorded: PipelineState, progress: Progress) -> None:
             progress(f"version {version.number} is not pinned: {error.message}")
 
 
-def _sweep_replaced(parts: Parts, recorded: PipelineState, attempts: Collection[str]) -> None:
-    """Drop the refs of versions that a rollback dropped, once nothing can bring them back. What `main`
-    shows of them it leaves first: a run may have died before it did that."""
-    if not attempts:
-        return
-    settle(parts, recorded, recorded.version)
+def _sweep(parts: Parts, attempts: Collection[str]) -> None:
+    """Drop all refs of attempts that are over, before they are forgotten: branches that they wrote to,
+    tags of their versions, branches on which files of these were merged.
+
+    What there is to drop the tables say, and not who has trimmed or merged just now: that one may have
+    died before it dropped anything, and as long as an attempt is on record the next one finds its refs.
+
+    Nobody works with them any more, whoever is at work beside this. An attempt that was refused or
+    abandoned cannot commit what is on its branch. A version that has left the record, trimmed or
+    replayed by others, never comes back, so that nobody opens its tag. A merge may be at work still on
+    files of such a version, but its swap is refused (`SwapSnapshots`), so that no version can come to
+    name files that only its branch has held. And no ref is dropped of attempts that are not on record
+    here: another store's, were this one an old backup, or whatever people have named alike.
+    """
+    merges = tuple(map(merge_branches, attempts))
 
     def sweep(table: str) -> None:
-        names = [ref for ref in parts.state.refs(table) if attempt_of(ref) in attempts]
-        parts.state.drop_refs(table, names)
+        refs = parts.state.refs(table)
+        names = [ref for ref in refs if attempt_of(ref) in attempts or ref.startswith(merges)]
+        if names:
+            parts.state.drop_refs(table, names)
 
     in_parallel(sweep, parts.state.tables())
 
@@ -132,8 +143,10 @@ def _oldest_needed_step(state: PipelineState) -> int:
 
 @dataclass(frozen=True)
 class _Merge:
-    """What is merged: per table the files that go out and the snapshot whose files come in."""
+    """What is merged: per table the files that go out and the snapshot whose files come in, and the
+    attempt by whose version it was read."""
 
+    read_in: str
     removed: Mapping[str, tuple[str, ...]]
     merged: Mapping[str, int]
 
@@ -153,7 +166,7 @@ def _merge(parts: Parts, progress: Progress) -> int:
     if not chosen:
         return 0
     removed = {table: tuple(file.path for file in files) for table, files in chosen.items()}
-    branch = merge_branch(parts.new_id())
+    branch = merge_branch(version.attempt, parts.new_id())
     try:
         narrowed = in_parallel(
             lambda table: MergeTable(
@@ -174,18 +187,25 @@ def _merge(parts: Parts, progress: Progress) -> int:
             session=recorded.session,
             traces={t: held for t, held in version.tables.items() if is_trace(t)},
         )
-        merge = _Merge(removed, parts.engine.merge(job, progress))
+        merge = _Merge(version.attempt, removed, parts.engine.merge(job, progress))
         landed = _land(parts, merge, progress)
     finally:
-        # The swapped snapshot holds the merged files by now, or nothing does.
+        # The swapped snapshot holds the merged files by now, or nothing does. Who dies before leaves the
+        # branch to `_sweep`.
         in_parallel(lambda table: parts.state.drop_refs(table, [branch]), sorted(chosen))
     return sum(map(len, removed.values())) if landed else 0
 
 
 def _land(parts: Parts, merge: _Merge, progress: Progress) -> bool:
-    """Swap on the newest version until no interval is in the way; False where it never was free."""
+    """Swap on the newest version until no interval is in the way; False where it never was free, or
+    another maintenance has trimmed the version that was merged meanwhile."""
     for _ in range(SWAP_TRIES):
         state = parts.store.read(parts.pipeline)
+        if merge.read_in not in state.makers:
+            progress(
+                "the version whose files were merged is trimmed by now; files are merged next time"
+            )
+            return False
         if state.pending is None and _swap(parts, state, merge):
             return True
         parts.clock.sleep(SWAP_WAIT_SECONDS)
@@ -230,6 +250,7 @@ def _swap(parts: Parts, state: PipelineState, merge: _Merge) -> bool:
         version.attempt,
         {table: version.tables[table] for table in tables},
         replacement,
+        merge.read_in,
     )
     outcome = parts.store.apply(parts.pipeline, change)
     if isinstance(outcome, Unknown):

@@ -373,6 +373,12 @@ class PipelineState:
         return self.versions[-1]
 
     @property
+    def makers(self) -> frozenset[str]:
+        """The attempts whose versions are kept, or may come back from a rollback. An attempt that has
+        left these never comes back."""
+        return frozenset(version.attempt for version in (*self.versions, *self.dropped))
+
+    @property
     def status(self) -> RunStatus:
         """How far the pipeline is on the way to what is desired."""
         match self.desired:

@@ -117,6 +117,10 @@ def restored(
             next_step="restore a newer backup of the catalog",
         )
     sinks = tuple(_in_doubt(sink, last_step) for sink in sinks)
+    # As the attempt of any version: maintenance finds by it what is to be dropped one day. From which
+    # step and version it began nobody remembers.
+    made = Attempt(pinned.attempt, last_step, last_step, "", AttemptState.COMMITTED)
+    attempts = sorted((made, *_unpinned(pinned, last_step, shown)), key=lambda one: one.id)
     oldest = max(0, min([last_step, *(sink.published_step for sink in sinks)]))
     positions, counts = positions_logged(read)
     version = Version(
@@ -137,7 +141,7 @@ def restored(
         first_counts=counts,
         versions=(version,),
         sinks=sinks,
-        attempts=_unpinned(pinned, last_step, shown),
+        attempts=tuple(attempts),
         oldest_step=oldest,
         # What versions before it hold may be another project's: nobody remembers.
         rebuilt_step=last_step,

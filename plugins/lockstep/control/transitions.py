@@ -460,6 +460,13 @@ def _swap_snapshots(state: PipelineState, change: SwapSnapshots) -> PipelineStat
             "snapshots that the swap would replace"
         ),
     )
+    require(
+        change.merged_from in state.makers,
+        lambda: (
+            f"the files merged were read in the version by {_maker(change.merged_from)}, which is not "
+            "kept"
+        ),
+    )
     swapped = replace(newest, tables={**newest.tables, **change.replacement})
     return replace(state, versions=(*state.versions[:-1], swapped))
 
