@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
+from lockstep.control.model import TopicSlice
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
 from lockstep.lake.lookups import MOST_ROWS, look_up
@@ -114,7 +115,7 @@ class Attempt:
                 measures = Measures(deltas)
                 context = self._netted(context, followed, measures)
                 deltas.update(self._fetched(context, followed, measures))
-                silent, before = self._silent(deltas), self._before(catalog)
+                silent, before = self._silent(deltas, followed), self._before(catalog)
                 if context.records > FEW_RECORDS and not context.is_all_here:
                     fetches = None
                 begin = None if fetches is None else fetches.begin
@@ -310,11 +311,15 @@ class Attempt:
         measures.are_here(found)
         return found
 
-    def _silent(self, sources: Iterable[str]) -> frozenset[str]:
-        """The sources without a record in any step of a later interval."""
-        divisions = self.job.interval.divisions
-        read = {s.source for d in divisions for s in d.slices if s.records}
-        return frozenset(sources) - read if self.job.base_tables else frozenset()
+    def _silent(self, sources: Iterable[str], followed: Mapping[str, Followed]) -> frozenset[str]:
+        """The sources that change nothing in any step of a later interval. Of a table that is what was
+        found when it was read: the rows that are recorded of it are what its writers have said."""
+        if not self.job.base_tables:
+            return frozenset()
+        slices = [slice_ for division in self.job.interval.divisions for slice_ in division.slices]
+        read = {s.source for s in slices if isinstance(s, TopicSlice) and not s.is_empty}
+        read |= {name for name, one in followed.items() if not one.is_silent}
+        return frozenset(sources) - read
 
     def _before(self, catalog: OpenCatalog) -> Before:
         job = self.job

@@ -18,6 +18,7 @@ import pytest
 from lockstep.adapters.overview import overview
 from lockstep.adapters.verify import verify
 from lockstep.control.receipts import ReceiptStatus
+from lockstep.control.table_history import TableHistory
 from lockstep.errors import ProjectError, SourceChanged
 from lockstep.runtime import snapshot_receipt
 from lockstep.sql.circuit import SMALL_RECORDS, Circuit
@@ -211,6 +212,32 @@ def test_a_rollback_is_compared_in_full(shop: Shop) -> None:
     shop.sql(f"CALL lake.system.rollback_to_snapshot({table}, snapshot_id => {first})")
     shop.advance()
     shop.check(COUNTS)
+
+
+def test_rows_are_read_whatever_is_recorded_of_how_many_there_are(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Summaries are a writer's word: how much is read goes by them, and not whether."""
+    silent, evaluated = list[Any](), attempt.evaluate_circuit
+
+    def noted(circuit: Circuit, deltas: Any, nothing_of: Any, *more: Any) -> Any:
+        silent.append(set(nothing_of))
+        return evaluated(circuit, deltas, nothing_of, *more)
+
+    monkeypatch.setattr(attempt, "evaluate_circuit", noted)
+    monkeypatch.setattr(TableHistory, "records", lambda *_: 0)
+    make_orders(shop, COPY_ON_WRITE)
+    count_orders(shop)
+    first = shop.snapshots("orders")[0]
+    shop.follow((), COUNTS)
+    shop.follow((NEW_ORDER.format(1000),), COUNTS)
+    table = f"table => '{shop.table('orders')}'"
+    back = f"CALL lake.system.rollback_to_snapshot({table}, snapshot_id => {first})"
+    shop.follow((back,), COUNTS)
+    assert silent == [set(), set(), set()]
+    shop.follow((REWRITE,), COUNTS)
+    shop.follow(("INSERT INTO @orders SELECT * FROM @orders WHERE false",), COUNTS)
+    assert silent[3:] == [{"orders"}, {"orders"}]
 
 
 def test_expired_snapshots(shop: Shop) -> None:

@@ -95,7 +95,9 @@ def _snapshot(snapshot: Snapshot, misfits: Mapping[int, str]) -> TableSnapshot:
     def count(*keys: str) -> int:
         return sum(int(found.get(key, "0")) for key in keys)
 
-    total = count("total-records")
+    # Writers leave out counts that are 0. One that leaves out the total counts nothing at all.
+    least = 0 if "total-records" in found else 1
+    total = max(count("total-records"), least)
     added = count("added-records", "removed-position-deletes")
     removed = count("deleted-records", "added-position-deletes")
     if count("added-equality-deletes"):
@@ -103,16 +105,13 @@ def _snapshot(snapshot: Snapshot, misfits: Mapping[int, str]) -> TableSnapshot:
         removed += total
     if count("removed-equality-deletes"):
         added += total
-    if "total-records" not in found:
-        # Writers leave out counts that are 0. One that leaves out the total counts nothing at all.
-        added, removed = max(added, 1), max(removed, 1)
     return TableSnapshot(
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
         _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms),
         _UNKNOWN if summary is None else summary.operation.value,
-        added,
-        removed,
+        max(added, least),
+        max(removed, least),
         total,
         "" if snapshot.schema_id is None else misfits.get(snapshot.schema_id, ""),
     )

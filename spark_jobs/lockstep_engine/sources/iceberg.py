@@ -55,12 +55,13 @@ class Followed:
     where this process has read them. A frame is marked as persisted where it is in `kept`, on which
     whoever asked for it calls `unpersist` when done, as it is where the change is small, or netted.
     `is_netted`: it may hold far fewer rows than `records`, the upper bound that is recorded, for which
-    files that were rewritten count whole.
+    files that were rewritten count whole. `is_silent`: it is known to hold none.
     """
 
     delta: DataFrame | Rows
     records: int
     is_netted: bool = False
+    is_silent: bool = False
     kept: tuple[DataFrame, ...] = field(default=())
 
 
@@ -208,7 +209,7 @@ def read_table(
         if isinstance(slice_, TableSlice) and slice_.source == source.name and not slice_.is_empty
     ]
     if not slices:
-        return Followed(_no_change(spark, source, columns, context), 0)
+        return _no_change(spark, source, columns, context)
     table = load_followed(catalog, source)
     steps = _steps(source, table, slices)
     # A table of which nothing is wanted but how many rows there are still has to be read.
@@ -219,13 +220,14 @@ def read_table(
     ]
     differences = list(reader.differences(_of(steps, Reading.DIFFERENCE)))
     if not added and not differences:
-        return Followed(_no_change(spark, source, columns, context), 0)
+        return _no_change(spark, source, columns, context)
     wanted, records = (*columns, WEIGHT, STEP), sum(slice_.records for _, slice_ in slices)
     known = [one for one in (*added, *differences) if isinstance(one, Rows)]
     if len(known) == len(added) + len(differences):
         # What cancels is little, as no file stands in another's place: it is left to the operators that
         # have to net what they read.
-        return Followed(Rows.together(known).select(wanted), records, is_netted=True)
+        rows = Rows.together(known).select(wanted)
+        return Followed(rows, records, is_netted=True, is_silent=not len(rows))
     parts = [_as_frame(spark, one) for one in added]
     if differences:
         changed = union([_as_frame(spark, one) for one in differences])
@@ -235,7 +237,7 @@ def read_table(
         # Each operator reads from the table what it wants of it, sooner than all of it would be kept.
         return Followed(delta, records)
     delta = delta.persist()
-    return Followed(delta, records, bool(differences), (delta,))
+    return Followed(delta, records, bool(differences), kept=(delta,))
 
 
 def _as_frame(spark: SparkSession, rows: DataFrame | Rows) -> DataFrame:
@@ -344,13 +346,13 @@ def _runs(steps: Sequence[_Step]) -> Iterator[list[_Step]]:
 
 def _no_change(
     spark: SparkSession, source: SourceTable, columns: tuple[str, ...], context: Context
-) -> DataFrame | Rows:
+) -> Followed:
     if not context.is_all_here:
-        return _nothing(spark, source, columns)
+        return Followed(_nothing(spark, source, columns), 0, is_silent=True)
     schema = types_of_columns(
         spark, _declared(source, columns, f"{WEIGHT} bigint", f"{STEP} bigint")
     )
-    return Rows(to_arrow_schema(schema).empty_table(), schema)
+    return Followed(Rows(to_arrow_schema(schema).empty_table(), schema), 0, is_silent=True)
 
 
 def _declared(source: SourceTable, columns: tuple[str, ...], *more: str) -> str:
