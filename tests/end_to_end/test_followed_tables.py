@@ -154,7 +154,7 @@ def test_what_is_recorded_is_shown(shop: Shop) -> None:
 
 @pytest.mark.parametrize("properties", [COPY_ON_WRITE, DELETION_VECTORS], ids=["whole", "vectors"])
 def test_each_step_is_the_table_at_its_own_snapshot(shop: Shop, properties: dict[str, str]) -> None:
-    """Many snapshots in one interval, cut into steps by their rows."""
+    """Many snapshots in one interval, cut into steps by their rows, where `main` has shown them."""
     make_orders(shop, properties, count=30)
     count_orders(shop, rows_per_step=2)
     shop.advance()
@@ -166,6 +166,12 @@ def test_each_step_is_the_table_at_its_own_snapshot(shop: Shop, properties: dict
     for number in range(3):
         shop.sql(f"INSERT INTO @orders VALUES ({3000 + number}, 'c8', 5, NULL), (8, 'c8', 1, NULL)")
     shop.sql("DELETE FROM @orders WHERE customer = 'c9'")
+    shop.sql("ALTER TABLE @orders CREATE BRANCH beside")
+    shop.sql("DELETE FROM @orders.branch_beside WHERE customer = 'c8'")
+    hidden = shop.snapshots("orders")[-1]
+    shop.sql("INSERT INTO @orders.branch_beside VALUES (4000, 'c8', 5, NULL)")
+    table = f"table => '{shop.table('orders')}'"
+    shop.sql(f"CALL lake.system.fast_forward({table}, branch => 'main', to => 'beside')")
     shop.advance()
     divisions = shop.divisions()
     assert len(divisions) > 5
@@ -178,6 +184,7 @@ def test_each_step_is_the_table_at_its_own_snapshot(shop: Shop, properties: dict
         for *values, weight in map(tuple, changed):
             found[tuple(values)] += weight
         assert Counter({row: n for row, n in found.items() if n}) == rows(at), division.step
+    assert hidden not in [slice_.end for slice_ in shop.slices("orders")]
     shop.check(COUNTS)
 
 

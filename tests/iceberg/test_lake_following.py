@@ -119,6 +119,42 @@ def test_a_snapshot_that_does_not_tell_its_total_may_have_rows(
     assert found.slice(head(table), first).records > 0
 
 
+def test_main_has_shown_what_it_went_to(catalog: OpenCatalog) -> None:
+    """By a commit to it, or to where a branch had come in several commits."""
+    table = make(catalog)
+    table.append(rows((1, "a")))
+    first = head(table)
+    with table.manage_snapshots() as change:
+        change.create_branch(first, "beside")
+    table.append(rows((2, "b")), branch="beside")
+    table.append(rows((3, "c")), branch="beside")
+    last = table.metadata.refs["beside"].snapshot_id
+    before = table_history(SOURCE, table.metadata)
+    with table.manage_snapshots() as change:
+        change.set_current_snapshot(snapshot_id=last)
+    found = table_history(SOURCE, table.metadata)
+    assert [one.snapshot_id for one in found.log] == [first, last]
+    assert [one.snapshot_id for one in before.log] == [first]
+    assert found.log[1].time >= found.snapshots[last].time
+    assert len(found.between(first, last) or ()) == 2
+    assert list(found.pieces(first, last, 1)) == [last]
+
+
+def test_of_a_commit_of_several_snapshots_main_has_shown_the_last(catalog: OpenCatalog) -> None:
+    table = make(catalog)
+    shown = list[int]()
+    for number in range(3):
+        table.overwrite(rows((number, "a"), (10 + number, "b")))
+        shown.append(head(table))
+    assert len(table.metadata.snapshots) == 5, "an overwrite deletes, and then appends"
+    found = table_history(SOURCE, table.metadata)
+    assert [one.snapshot_id for one in found.log] == shown
+    assert list(found.pieces(shown[0], shown[2], 1)) == shown[1:]
+    # How metadata came about is forgotten after a while: then the log is taken for what it says.
+    forgotten = table.metadata.model_copy(update={"metadata_log": []})
+    assert len(table_history(SOURCE, forgotten).log) == 5
+
+
 EVERY_TYPE = (
     (BooleanType(), "BOOLEAN"),
     (IntegerType(), "INT"),

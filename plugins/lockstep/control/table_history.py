@@ -1,8 +1,9 @@
 """The snapshots of a followed Iceberg table: which a step ends at, and how its rows are found.
 
 The law: the slices of a table continue each other, snapshot to snapshot, and what a slice changes
-depends on its two snapshots alone. Commit times only choose where steps end: once recorded, nothing
-looks at a time again. The design, section 2.
+depends on its two snapshots alone. A step ends at what `main` has shown, by its time: a snapshot on
+the way there, of a branch that came to `main` in several commits, is a state that nobody has seen.
+Times only choose where steps end: once recorded, nothing looks at one again. The design, section 2.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import Enum
 from lockstep.control.model import TableSlice
 from lockstep.errors import SourceChanged
 
-__all__ = ["Reading", "TableHistory", "TableSnapshot"]
+__all__ = ["Reading", "Shown", "TableHistory", "TableSnapshot"]
 
 _APPEND, _REPLACE = "append", "replace"
 
@@ -57,11 +58,21 @@ class TableSnapshot:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A snapshot to which `main` went, and when, UTC."""
+
+    snapshot_id: int
+    time: datetime
+
+
+@dataclass(frozen=True)
 class TableHistory:
     """A table as its metadata shows it at one moment.
 
     `snapshots` are all that are kept, on whatever branch, by id; `head` is that of `main`, None where
-    there is none. With `append_only` a snapshot that takes rows away is refused.
+    there is none. With `append_only` a snapshot that takes rows away is refused. `log` is where `main`
+    went, oldest first, as far as that is known: what was before a snapshot that has expired may be
+    missing, and what a writer did that keeps no log.
     """
 
     source: str
@@ -70,6 +81,7 @@ class TableHistory:
     head: int | None
     snapshots: Mapping[int, TableSnapshot] = field(hash=False)
     append_only: bool = False
+    log: tuple[Shown, ...] = ()
 
     def between(self, start: int | None, end: int | None) -> tuple[TableSnapshot, ...] | None:
         """The snapshots after `start` up to `end`, oldest first; from the oldest kept where `start` is
@@ -122,23 +134,21 @@ class TableHistory:
         self, start: int | None, times: tuple[datetime, ...], *, last_is_newest: bool
     ) -> tuple[int | None, ...]:
         """Where steps of these times end, if the table was read up to `start`: at the newest snapshot
-        that was committed before the time. With `last_is_newest` the last one ends at the head,
-        whatever its clock said. A snapshot whose clock was behind its parent's counts as committed
-        with its parent."""
+        that `main` showed before the time, of those that lead to its head. With `last_is_newest` the
+        last one ends at the head, whatever its clock said. A snapshot whose clock was behind that of
+        the one shown before it counts as shown with that one."""
         if self.head is None:
             return (None,) * len(times)
-        line = self.between(start, self.head)
-        if line is None:
-            line = self.between(None, self.head) or ()
+        shown = self._shown_after(start)
         ends: list[int | None] = []
         reached, at = start, 0
         latest: datetime | None = None
         for time in times:
-            while at < len(line):
-                committed = max(latest or line[at].time, line[at].time)
-                if committed >= time:
+            while at < len(shown):
+                since = max(latest or shown[at].time, shown[at].time)
+                if since >= time:
                     break
-                reached, latest, at = line[at].snapshot_id, committed, at + 1
+                reached, latest, at = shown[at].snapshot_id, since, at + 1
             ends.append(reached)
         if last_is_newest and ends:
             ends[-1] = self.head
@@ -147,15 +157,18 @@ class TableHistory:
     def pieces(
         self, start: int | None, end: int | None, rows_per_piece: int
     ) -> Iterator[int | None]:
-        """Ends that cut (start, end] between its snapshots into pieces of at most so many rows; one
-        snapshot with more is a piece of its own."""
-        rows, last = 0, start
+        """Ends that cut (start, end] at what `main` showed in between into pieces of at most so many
+        rows; what came from one showing to the next is in one piece, even where it is more."""
+        rows, coming, last = 0, 0, start
         line = () if start is None else self.between(start, end) or ()
+        shown = {one.snapshot_id for one in self._shown_after(start)} | {end}
         for snapshot in line:
-            if rows and rows + snapshot.changed > rows_per_piece:
-                yield last
-                rows = 0
-            rows, last = rows + snapshot.changed, snapshot.snapshot_id
+            coming += snapshot.changed
+            if snapshot.snapshot_id in shown:
+                if rows and rows + coming > rows_per_piece:
+                    yield last
+                    rows = 0
+                rows, coming, last = rows + coming, 0, snapshot.snapshot_id
         yield end
 
     def slice(self, start: int | None, end: int | None) -> TableSlice:
@@ -181,6 +194,29 @@ class TableHistory:
                 found=f"table uuid {self.table_id}",
                 next_step=_ANEW,
             )
+
+    def _shown_after(self, start: int | None) -> tuple[Shown, ...]:
+        """What `main` showed on its way from `start` to its head, each snapshot after its ancestors.
+
+        Where the head does not descend from `start`, which was rolled back, its own past is the way.
+        What `main` showed and has left again is passed over, as it would have to be taken back. What
+        comes after the newest that is logged counts as shown when it was committed: who wrote it keeps
+        no log, and to wait until such a table rests could take forever.
+        """
+        line = self.between(start, self.head)
+        if line is None:
+            line = self.between(None, self.head) or ()
+        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(line)}
+        left = [place for place, one in enumerate(self.log) if one.snapshot_id == start]
+        found: list[Shown] = []
+        reached = -1
+        for one in self.log[left[-1] + 1 if left else 0 :]:
+            place = places.get(one.snapshot_id, -1)
+            if place > reached:
+                found.append(one)
+                reached = place
+        found += (Shown(snapshot.snapshot_id, snapshot.time) for snapshot in line[reached + 1 :])
+        return tuple(found)
 
     def _line(self, head: int | None) -> Iterator[TableSnapshot]:
         """The snapshot and its ancestors, newest first, as far as they are kept."""

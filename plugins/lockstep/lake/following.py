@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.schema import Schema
@@ -31,7 +33,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lockstep.control.table_history import TableHistory, TableSnapshot
+from lockstep.control.table_history import Shown, TableHistory, TableSnapshot
 from lockstep.errors import ProjectError, SourceChanged
 from lockstep.ids import MAIN
 from lockstep.lake.opening import OpenCatalog
@@ -85,7 +87,32 @@ def table_history(source: SourceTable, metadata: TableMetadata) -> TableHistory:
         head=None if main is None else main.snapshot_id,
         snapshots={one.snapshot_id: _snapshot(one, misfits) for one in metadata.snapshots},
         append_only=source.append_only,
+        log=tuple(_log(metadata)),
     )
+
+
+def _log(metadata: TableMetadata) -> Iterator[Shown]:
+    """Where `main` went. Of snapshots that came with one commit only the last was there to be seen:
+    PyIceberg (0.12) logs each of them, for an overwrite a delete and then an append, and Java the last.
+
+    Each commit writes metadata, of a time that the next one notes. One that was replaced before any was
+    written came with what replaced it; of what is older than the notes nothing is known, and it counts.
+    """
+    written = sorted(
+        [*(one.timestamp_ms for one in metadata.metadata_log), metadata.last_updated_ms]
+    )
+    log = metadata.snapshot_log
+    for one, after in pairwise(log):
+        place = bisect_left(written, one.timestamp_ms)
+        is_written = place < len(written) and written[place] < after.timestamp_ms
+        if is_written or after.timestamp_ms <= written[0]:
+            yield Shown(one.snapshot_id, _moment(one.timestamp_ms))
+    for one in log[-1:]:
+        yield Shown(one.snapshot_id, _moment(one.timestamp_ms))
+
+
+def _moment(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _snapshot(snapshot: Snapshot, misfits: Mapping[int, str]) -> TableSnapshot:
@@ -108,7 +135,7 @@ def _snapshot(snapshot: Snapshot, misfits: Mapping[int, str]) -> TableSnapshot:
     return TableSnapshot(
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
-        _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms),
+        _moment(snapshot.timestamp_ms),
         _UNKNOWN if summary is None else summary.operation.value,
         max(added, least),
         max(removed, least),
