@@ -142,7 +142,7 @@ class IcebergState:
                     "written it",
                     expected="appends with lockstep.step",
                     found=f"{records:,} rows without it",
-                    next_step="lockstep doctor",
+                    next_step="lockstep doctor DIR",
                 )
             added += records
         # Where an ancestor has expired, its rows are there, and nothing says of which steps.
@@ -176,7 +176,7 @@ class IcebergState:
             f"table {table}: branch {branch} does not descend from the snapshot it was opened at",
             expected=f"snapshot {base} among its ancestors",
             found=f"{len(after)} snapshots, none of which is it",
-            next_step="lockstep doctor",
+            next_step="lockstep doctor DIR",
         )
 
     def view_head(self, table: str) -> ViewHead | None:
@@ -260,7 +260,7 @@ class IcebergState:
                     f"table {table}: tag {tag} pins another snapshot",
                     expected=str(snapshot_id),
                     found=str(existing.snapshot_id),
-                    next_step="lockstep doctor",
+                    next_step="lockstep doctor DIR",
                 )
             return _RefChange(
                 {} if replaced is None else _advance(table, metadata, snapshot_id, replaced),
@@ -352,7 +352,7 @@ class IcebergState:
                 f"table {self._settings.database}.{table} is not in catalog {self._settings.name}",
                 expected="a table that the pipeline has made",
                 found="none",
-                next_step="lockstep doctor",
+                next_step="lockstep doctor DIR",
             ) from error
 
     def _ref(self, table: str, metadata: TableMetadata, name: str) -> SnapshotRef:
@@ -362,7 +362,7 @@ class IcebergState:
                 f"table {table} has no branch or tag {name}",
                 expected=name,
                 found=", ".join(sorted(metadata.refs)) or "none",
-                next_step="run the interval again; if this stays, lockstep doctor",
+                next_step="run the interval again; if this stays, lockstep doctor DIR",
             )
         return ref
 

@@ -225,7 +225,7 @@ def files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:
     if snapshot is None:
         raise StateDiverged(
             f"table {table.name()}: snapshot {snapshot_id} of the newest version is gone",
-            next_step="lockstep doctor",
+            next_step="lockstep doctor DIR",
         )
     return {
         entry.data_file.file_path: entry.data_file

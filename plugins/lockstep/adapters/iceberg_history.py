@@ -53,7 +53,7 @@ def root_of(table: str, metadata: TableMetadata) -> Snapshot:
         f"table {table} has lost its root, the empty snapshot that it was made with",
         expected="a snapshot without parent, of sequence number 1",
         found=f"{len(metadata.snapshots)} later snapshots",
-        next_step="lockstep doctor",
+        next_step="lockstep doctor DIR",
     )
 
 
@@ -65,7 +65,7 @@ def snapshot_of(table: str, metadata: TableMetadata, snapshot_id: int) -> Snapsh
             f"table {table} has no snapshot {snapshot_id}",
             expected="a snapshot that a recorded version or a ref names",
             found=f"{len(metadata.snapshots)} others; it has been expired",
-            next_step="lockstep doctor",
+            next_step="lockstep doctor DIR",
         )
     return snapshot
 

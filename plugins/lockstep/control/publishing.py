@@ -1,4 +1,4 @@
-"""The last of the stages: sinks move to the newest version (design, sections 2 and 6)."""
+"""The last of the stages: sinks move to the newest version."""
 
 from __future__ import annotations
 

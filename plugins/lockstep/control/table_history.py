@@ -3,7 +3,7 @@
 The law: the slices of a table continue each other, snapshot to snapshot, and what a slice changes
 depends on its two snapshots alone. A step ends at what `main` has shown, by its time: a snapshot on
 the way there, of a branch that came to `main` in several commits, is a state that nobody has seen.
-Times only choose where steps end: once recorded, nothing looks at one again. The design, section 2.
+Times only choose where steps end: once recorded, nothing looks at one again.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class _Patience:
                 f"topic {self._topic}, partition {wanted.partition} ends early",
                 expected=f"records up to offset {wanted.end}",
                 found=f"its end at offset {told.end}",
-                next_step="lockstep doctor shows what the topic holds",
+                next_step="lockstep doctor DIR shows what the topic holds",
             )
         elif silent > self._most:
             raise KafkaTimeoutError(f"nothing came for {self._most:.0f} s")
