@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from google_crc32c import value as crc32c
 
-from lockstep_engine.sources.record_batches import Records, whole_batches
+from lockstep_engine.sources.record_batches import Taken, whole_batches
 
-__all__ = ["Sent", "batch", "marker", "records_of"]
+__all__ = ["Sent", "batch", "marker", "taken_of"]
 
 NOBODY = -1
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -28,7 +28,12 @@ class Sent:
 
 
 def batch(
-    records: Sequence[Sent], last: int, producer: int = NOBODY, codec: str = "none", first: int = 0
+    records: Sequence[Sent],
+    last: int,
+    producer: int = NOBODY,
+    codec: str = "none",
+    first: int = 0,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> bytes:
     """A batch of the offsets `first` to `last`, of which there are these records: others are gone. One
     of a producer is of a transaction."""
@@ -43,7 +48,7 @@ def batch(
         batch_size=1 << 30,
     )
     for one in records:
-        builder.append(one.offset - first, one.timestamp, one.key, one.value, [])
+        builder.append(one.offset - first, one.timestamp, one.key, one.value, list(headers))
     return _at(bytearray(builder.build()), first, last)
 
 
@@ -56,11 +61,11 @@ def marker(offset: int, producer: int, *, commits: bool) -> bytes:
     return _at(data, offset, offset)
 
 
-def records_of(records: Sequence[Sent]) -> Records:
+def taken_of(records: Sequence[Sent]) -> Taken:
     """These as they come out of a batch."""
     first, last = records[0].offset, records[-1].offset
     (found,) = whole_batches(memoryview(batch(records, last, first=first)))
-    return found.records()
+    return found.taken()
 
 
 def _at(data: bytearray, first: int, last: int) -> bytes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import pytest
 from aiokafka.errors import (
     CorruptRecordException,
+    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -31,6 +32,7 @@ from lockstep.errors import SourceChanged
 from lockstep_engine.sources import fetching
 from lockstep_engine.sources.broker import Broker
 from lockstep_engine.sources.fetching import fetched
+from lockstep_engine.sources.record_batches import Records
 
 kafka = pytest.mark.kafka
 
@@ -71,12 +73,13 @@ class Script:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *says: object) -> None:
         self.says, self.connected, self.asked = deque(says), list[tuple[str, int]](), list[int]()
-        self.open = 0
+        self.open, self.seconds = 0, list[float]()
         script = self
 
         class Scripted:
-            def __init__(self, host: str, port: int, *_: object) -> None:
+            def __init__(self, host: str, port: int, _: object, seconds: float) -> None:
                 script.connected.append((host, port))
+                script.seconds.append(seconds)
                 script.open += 1
 
             def close(self) -> None:
@@ -110,7 +113,7 @@ class Script:
             parts = list(fetched(HERE, "t", wanted, most_silent))
         finally:
             assert not self.open, "each connection is closed"
-        return [offset for part in parts for offset in part.offsets.tolist()]
+        return offsets_of(parts)
 
 
 def test_what_a_leader_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +152,72 @@ def test_a_partition_that_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "its end at offset 4" in str(refused.value)
 
 
-def test_a_partition_that_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, topic_is(), told(values(2, 3)), *[NOTHING] * 99)
-    with pytest.raises((KafkaTimeoutError, SourceChanged)):
-        script.read(most_silent=5.0)
-    silent = Script(monkeypatch, topic_is(), *[told(end=99)] * 99)
+@pytest.mark.parametrize("says", [NOTHING, told(end=99), told(values(0, 1))])
+def test_a_partition_that_stays_silent(
+    monkeypatch: pytest.MonkeyPatch, says: Mapping[str, object]
+) -> None:
+    """Of a client that is above its quota nothing is said, not even where the partition ends."""
+    script = Script(monkeypatch, topic_is(), told(values(2, 3)), *[says] * 199)
     with pytest.raises(KafkaTimeoutError, match="nothing came for 60 s"):
-        silent.read()
+        script.read()
+
+
+def test_a_reader_that_rests_is_not_the_partitions_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "_CHUNK", 1)
+    says = [topic_is(), told(values(2, 3)), ConnectionResetError("gone"), topic_is()]
+    script = Script(monkeypatch, *says, NOTHING, told(values(4, 5)))
+    found = []
+    for part in fetched(HERE, "t", WANTED, 20.0):
+        found += part.offsets.tolist()
+        for _ in range(30):
+            fetching.monotonic()
+    assert found == [2, 3, 4, 5]
+    assert not script.says
+
+
+def test_a_new_leader_that_knows_of_an_earlier_end_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waited for it to be there is patient all the same."""
+    gone: list[object] = [topic_is(), told(values(2, 3)), told(code=6)]
+    gone += [topic_is(code=5)] * 15
+    script = Script(monkeypatch, *gone, topic_is(2), *[told(end=3)] * 5, told(values(4, 5)))
+    assert script.read() == [2, 3, 4, 5]
+
+
+def test_an_answer_is_waited_for_less_than_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a leader that vanishes would be the last one that is asked."""
+    script = Script(monkeypatch, topic_is(), told(values(2, 3, 4, 5)))
+    script.read(most_silent=5.0)
+    assert script.seconds == [2.5]
+
+
+def test_large_records_come_as_many_at_a_time_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def large(*offsets: int) -> bytes:
+        sent = [Sent(one, b"a" * 1000) for one in offsets]
+        return batch(sent, offsets[-1], first=offsets[0], codec="zstd")
+
+    Script(monkeypatch, topic_is(), told(large(0, 1), large(2, 3, 4), large(5)), told(large(6)))
+    monkeypatch.setattr(fetching, "_CHUNK_BYTES", 2500)
+    parts = list(fetched(HERE, "t", OffsetRange(0, 0, 7), 60.0))
+    assert [part.offsets.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]
+    assert [len(part.values[0] or b"") for part in parts] == [1000, 1000]
+
+
+def test_many_records_come_in_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    Script(monkeypatch, topic_is(), told(values(0), values(*range(1, 12)), values(12)))
+    monkeypatch.setattr(fetching, "_CHUNK", 5)
+    parts = list(fetched(HERE, "t", OffsetRange(0, 0, 13), 60.0))
+    assert [len(part) for part in parts] == [5, 5, 3]
+    assert offsets_of(parts) == list(range(13))
+
+
+def offsets_of(parts: Sequence[Records]) -> list[int]:
+    return [offset for part in parts for offset in part.offsets.tolist()]
 
 
 PASSING = [
@@ -218,6 +280,11 @@ def test_what_does_not_mend_itself_in_time(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(KafkaConnectionError, match="nobody"):
         script.read()
     assert 20 < len(script.connected) < 70
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(KafkaConfigurationError, match="'h:'"):
+        list(fetched(KafkaConnection("h:"), "t", WANTED, 0.0))
 
 
 def test_all_brokers_to_start_from_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
-from batch_builders import Sent, records_of
+from batch_builders import Sent, taken_of
 
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
@@ -32,7 +32,7 @@ from lockstep_engine.sources.handing_over import (
 )
 from lockstep_engine.sources.offsets import StepRange
 from lockstep_engine.sources.plain_reading import PlainReading
-from lockstep_engine.sources.record_batches import Records
+from lockstep_engine.sources.record_batches import Records, Taken
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -140,10 +140,10 @@ def test_batches_of_another_shape_are_not_put_together(monkeypatch: pytest.Monke
     assert list(reader.large(given)) == [numbers(0, 4), other, numbers(4, 10), numbers(10, 11)]
 
 
-def sent(texts: Sequence[bytes]) -> Records:
+def sent(texts: Sequence[bytes]) -> Taken:
     """These from offset 10 on, each with a key and a time of its own."""
     places = range(10, 10 + len(texts))
-    return records_of(
+    return taken_of(
         [
             Sent(at, text, b"key of %d" % at, 1000 * at)
             for at, text in zip(places, texts, strict=True)
@@ -180,7 +180,7 @@ GOOD, BAD = [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}'], b"[1]"
 def told_of(
     monkeypatch: pytest.MonkeyPatch, reading: PlainReading, texts: Sequence[bytes]
 ) -> pa.RecordBatch:
-    monkeypatch.setattr(plain_reading, "fetched", lambda *_: iter([sent(texts)]))
+    monkeypatch.setattr(plain_reading, "fetched", lambda *_: iter([Records([sent(texts)])]))
     [told] = reading.told(OffsetRange(3, 10, 10 + len(texts)))
     return told
 
@@ -189,7 +189,7 @@ def test_after_a_mixed_batch_all_have_the_same_columns(monkeypatch: pytest.Monke
     """Else a record here and there that is not plain would make many small batches."""
     texts = [*GOOD[:2], BAD, GOOD[1], *GOOD[:2], *GOOD[:2]]
     records = sent(texts)
-    parts = [records.part(place, place + 2) for place in range(0, 8, 2)]
+    parts = [Records([records.cut(place, place + 2)]) for place in range(0, 8, 2)]
     monkeypatch.setattr(plain_reading, "fetched", lambda *_: iter(parts))
     first, *others = READING.told(OffsetRange(3, 10, 18))
     assert first.schema.names == ["_offset", "_step", "n of it"]

@@ -186,6 +186,8 @@ KEYED = {"format": "upsert", "key": "k"}
         ("DECIMAL(6,2)", {"missing_columns": "null"}, True),
         ("BIGINT", LOGIN, True),
         ("BIGINT", {**LOGIN, "kafka.sasl.jaas.config": "x required;"}, False),
+        ("BIGINT", {**LOGIN, "kafka.sasl.mechanism": "OAUTHBEARER"}, False),
+        ("BIGINT", {"kafka.security.protocol": "SASL_SSL"}, False),
         ("BIGINT", {"kafka.fetch.max.bytes": "1000"}, False),
         ("BIGINT", {"kafka.ssl.truststore.location": "x.jks"}, False),
         ("BIGINT", {"format": "csv"}, False),

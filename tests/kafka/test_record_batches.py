@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from batch_builders import CODECS, Sent, batch, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep_engine.sources.record_batches import Records, committed, whole_batches
+from lockstep_engine.sources.record_batches import Records, Taken, committed, whole_batches
 
 TEXTS = st.none() | st.binary(max_size=300)
 
@@ -28,9 +29,12 @@ def sent(draw: st.DrawFn) -> tuple[list[Sent], int, int]:
     return records, first, first + places[-1] + draw(st.integers(0, 3))
 
 
-def told(records: Records) -> list[Sent]:
+def told(*parts: Taken) -> list[Sent]:
     """All that is told of each."""
-    assert len(records) == len(records.values) == len(records.offsets)
+    if not any(part.values for part in parts):
+        return []
+    records = Records([part for part in parts if part.values])
+    assert len(records) == len(records.values)
     columns = (records.offsets.tolist(), records.values, records.keys(), records.timestamps())
     return [Sent(*one) for one in zip(*columns, strict=True)]
 
@@ -39,8 +43,10 @@ def told(records: Records) -> list[Sent]:
 def test_what_was_sent_comes_out(made: tuple[list[Sent], int, int], codec: str) -> None:
     records, first, last = made
     (found,) = whole_batches(memoryview(batch(records, last, codec=codec, first=first)))
-    assert found.next_offset == last + 1
-    assert told(found.records()) == records
+    assert (found.first_offset, found.next_offset) == (first, last + 1)
+    taken = found.taken()
+    assert told(taken) == records
+    assert taken.size >= sum(len(one.value or b"") for one in records)
 
 
 @given(st.lists(sent(), min_size=1, max_size=4), st.data())
@@ -50,16 +56,13 @@ def test_parts_and_what_is_put_together(
     parts, all_ = [], []
     for records, first, last in made:
         (found,) = whole_batches(memoryview(batch(records, last, first=first)))
-        parts.append(found.records())
+        cuts = data.draw(st.lists(st.integers(0, len(records)), max_size=3).map(sorted))
+        taken = found.taken()
+        pieces = [taken.cut(*pair) for pair in pairwise([0, *cuts, len(records)])]
+        assert sum(piece.size for piece in pieces) <= taken.size
+        parts += [one.cut(0, 1) if len(one.values) == 1 else one for one in pieces]
         all_ += records
-    whole = Records.of(parts)
-    assert told(whole) == all_
-    cuts = data.draw(st.lists(st.integers(0, len(all_)), max_size=5).map(sorted))
-    for first, end in pairwise([0, *cuts, len(all_)]):
-        assert told(whole.part(first, end)) == all_[first:end]
-        inner = whole.part(first, end)
-        middle = (end - first) // 2
-        assert told(inner.part(middle, end - first)) == all_[first + middle : end]
+    assert told(*parts) == all_
 
 
 @given(sent(), st.data())
@@ -68,7 +71,9 @@ def test_records_between_offsets(made: tuple[list[Sent], int, int], data: st.Dat
     (found,) = whole_batches(memoryview(batch(records, last, first=first)))
     start, end = sorted(data.draw(st.tuples(*[st.integers(first - 2, last + 3)] * 2)))
     expected = [one for one in records if start <= one.offset < end]
-    assert told(found.records().between(start, end)) == expected
+    taken = found.taken().between(start, end)
+    assert told(taken) == expected
+    assert told(taken.cut(1, len(expected))) == expected[1:]
 
 
 def test_a_batch_that_was_cut_off_is_not_there() -> None:
@@ -86,7 +91,7 @@ def test_bytes_that_have_changed_on_their_way_are_seen() -> None:
         data[place] ^= 1
         (found,) = whole_batches(memoryview(data))
         with pytest.raises(CorruptRecordException, match="not what its checksum says"):
-            found.records()
+            found.check()
         data[place] ^= 1
 
 
@@ -100,7 +105,7 @@ def test_records_of_an_old_format() -> None:
 def counted(data: Sequence[bytes], *aborted: tuple[int, int]) -> list[int]:
     """The offsets that count."""
     batches = committed(whole_batches(memoryview(b"".join(data))), aborted)
-    return [offset for one in batches for offset in one.records().offsets.tolist()]
+    return [offset for one in batches for offset in one.taken().offsets]
 
 
 def one(offset: int, producer: int) -> bytes:
@@ -133,3 +138,44 @@ def test_a_transaction_that_began_before_what_was_asked_for() -> None:
 def test_a_producer_that_aborts_twice() -> None:
     log = [one(0, 7), marker(1, 7, commits=False), one(2, 7), marker(3, 7, commits=False)]
     assert counted(log, (7, 0), (7, 2)) == []
+
+
+def test_what_is_passed_by_is_checked_too() -> None:
+    """It says where the next one begins."""
+    aborted = bytearray(one(0, 7))
+    aborted[26] ^= 8  # of its last offset
+    with pytest.raises(CorruptRecordException, match="not what its checksum says"):
+        counted([bytes(aborted), marker(1, 7, commits=False)], (7, 0))
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48])
+def test_lengths_that_no_batch_has(length: int) -> None:
+    data = bytearray(batch([Sent(0, b"a" * 100)], 0))
+    struct.pack_into(">i", data, 8, length)
+    with pytest.raises(CorruptRecordException, match=f"a batch of {length + 12} bytes"):
+        list(whole_batches(memoryview(data)))
+
+
+def test_a_short_record_of_an_old_format() -> None:
+    data = struct.pack(">qiIbb", 0, 6, 0, 1, 0) + b"12345"
+    with pytest.raises(UnsupportedVersionError, match="records of format 1"):
+        list(whole_batches(memoryview(data)))
+
+
+def test_a_header_whose_name_is_not_utf8() -> None:
+    """Some producers let it through, and the parser does not."""
+    good = batch([Sent(0, b"{}")], 0, headers=[("aa", b"b")])
+    (found,) = whole_batches(memoryview(good))
+    assert found.taken().values == [b"{}"]
+    (odd,) = whole_batches(memoryview(good.replace(b"aa", b"\xff\xfe")))
+    with pytest.raises(CorruptRecordException, match="UnicodeDecodeError"):
+        odd.taken()
+
+
+def test_what_was_packed_wrongly() -> None:
+    for codec in sorted(set(CODECS) - {"none"}):
+        data = bytearray(batch([Sent(0, b"a" * 1000)], 0, codec=codec))
+        data[61:] = bytes(len(data) - 61)
+        (found,) = whole_batches(memoryview(data))
+        with pytest.raises(CorruptRecordException):
+            found.taken()

@@ -34,9 +34,10 @@ Answer = Mapping[str, Any]
 """By the names of its fields, as aiokafka has them."""
 
 _CLIENT: Final = "lockstep"
-_MOST_BYTES: Final = 1 << 30
-"""Of an answer: no broker's settings let more through, so it is something else that answers."""
-_SMALL: Final = 1 << 12
+_MOST_BYTES: Final = 1 << 28
+"""Of an answer. Larger ones are none: where TLS is spoken the first bytes say 352 MB."""
+_SMALL: Final = 1 << 15
+"""Texts have fewer bytes, by the protocol."""
 
 
 class Broker:
@@ -45,7 +46,7 @@ class Broker:
     KafkaError where it does not let the client in or says what is no answer."""
 
     def __init__(self, host: str, port: int, connection: KafkaConnection, seconds: float) -> None:
-        self._socket = _connected(host, port, connection, seconds)
+        self._socket, self._seconds = _connected(host, port, connection, seconds), seconds
         self._told: deque[tuple[int, RequestStruct]] = deque()
         self._number = 0
         self._buffer = memoryview(bytearray(_SMALL))
@@ -87,12 +88,9 @@ class Broker:
         size = struct.unpack(">i", self._received(4))[0]
         if not 0 <= size <= _MOST_BYTES:
             raise KafkaProtocolError(f"an answer of {size:,} bytes is none of a broker's")
-        found = _Bytes(self._received(size))
-        header = request.parse_response_header(found)
-        if header.correlation_id != number:
-            raise CorrelationIdError(f"answer {header.correlation_id} came in place of {number}")
-        schema = request.RESPONSE_TYPE.SCHEMA
-        answer: Answer = _named(schema, schema.decode(found))
+        answer = _decoded(_Bytes(self._received(size)), number, request)
+        # At a client that has asked for more than its quota allows the broker does not look for a while.
+        self._socket.settimeout(self._seconds + answer.get("throttle_time_ms", 0) / 1000)
         return answer
 
     def _received(self, size: int) -> memoryview:
@@ -118,7 +116,26 @@ class Broker:
             if told["error_code"]:
                 said = told["error_message"] or for_code(told["error_code"]).__name__
                 raise AuthenticationFailedError(f"the broker does not let the client in: {said}")
-            answered(told["sasl_auth_bytes"])
+            try:
+                answered(told["sasl_auth_bytes"])
+            except ValueError as error:
+                raise AuthenticationFailedError(
+                    f"the broker is not who it says: {error}"
+                ) from error
+
+
+def _decoded(found: _Bytes, number: int, request: RequestStruct) -> Answer:
+    """Raises KafkaProtocolError."""
+    try:
+        header = request.parse_response_header(found)
+        if header.correlation_id != number:
+            raise CorrelationIdError(f"answer {header.correlation_id} came in place of {number}")
+        schema = request.RESPONSE_TYPE.SCHEMA
+        answer: Answer = _named(schema, schema.decode(found))
+    except (ValueError, TypeError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise KafkaProtocolError(f"what the broker says is no answer: {said}") from error
+    return answer
 
 
 def _named(kind: object, value: Any) -> Any:

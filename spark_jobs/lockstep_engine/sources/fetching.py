@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
+    KafkaConfigurationError,
     KafkaError,
     KafkaTimeoutError,
     LeaderNotAvailableError,
@@ -28,24 +29,36 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.sources.broker import Broker
-from lockstep_engine.sources.record_batches import Batch, Records, committed, whole_batches
+from lockstep_engine.sources.record_batches import (
+    Batch,
+    Records,
+    Taken,
+    committed,
+    whole_batches,
+)
 
 __all__ = ["fetched"]
 
-_CHUNK = 4000
-"""So many records are parsed at a time: their bytes are in the processor's cache then."""
+_CHUNK, _CHUNK_BYTES = 4000, 8 << 20
+"""So many records are parsed at a time: their bytes are in the processor's cache then. Of large ones as
+many as have these bytes: whoever asks has little room for what is not asked for yet."""
 
 _FEW_RECORDS, _FEW_BYTES, _MANY_BYTES = 50_000, 1 << 20, 4 << 20
 """Of an answer, or one batch. Each costs the broker something; of few records what comes beyond the end
 would come for nothing."""
-_WAIT_MILLISECONDS = 100
-_PAUSE_SECONDS = 0.05
-_END_SECONDS = 10.0
+_WAIT_MILLISECONDS = 1000
+"""With nothing to tell a broker waits so long; from another storage it may take it as long to read."""
+_ANSWER_SECONDS, _END_SECONDS = 10.0, 10.0
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
+_UNTOLD = 1 << 63
+"""Where a partition ends as long as nobody has told: beyond all offsets."""
+_NEVER = float("inf")
 _READ_COMMITTED = 1
-_PASSING = frozenset({9, 74, 75, 78})
-"""What else a replica says that is about to lead, or did, and aiokafka knows nothing of, or not that it
-passes: it is not available, its epoch is old, or new, and no offset is told yet."""
-_LASTING = (ssl.SSLCertVerificationError, FileNotFoundError, PermissionError)
+_PASSING = frozenset({-1, 9, 72, 74, 75, 78})
+"""What passes, too, though aiokafka does not know of it: the broker cannot say what is wrong, it is no
+replica yet, nobody listens there yet, its epoch is old, or new, and no offset is told yet."""
+_LASTING = (ssl.SSLError, FileNotFoundError, PermissionError)
+_CONNECTION_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class _Told(NamedTuple):
@@ -55,6 +68,11 @@ class _Told(NamedTuple):
     batches: Sequence[Batch]
     aborted: Sequence[tuple[int, int]]
     end: int
+
+    @property
+    def next_offset(self) -> int:
+        """What comes after the batches; 0: there are none."""
+        return self.batches[-1].next_offset if self.batches else 0
 
 
 def fetched(
@@ -66,36 +84,45 @@ def fetched(
     A leader that goes away, or is none any more, is looked for again. Raises KafkaError and OSError for
     what does not mend itself within `most_silent` seconds, SourceChanged where the partition ends early.
     """
-    held: list[Records] = []
+    held, room, bytes_room = list[Taken](), _CHUNK, _CHUNK_BYTES
     for found in _batches(connection, topic, wanted, most_silent):
-        held.append(found)
-        if sum(map(len, held)) >= _CHUNK:
-            all_ = Records.of(held)
-            whole = len(all_) - len(all_) % _CHUNK
-            for first in range(0, whole, _CHUNK):
-                yield all_.part(first, first + _CHUNK)
-            held = [all_.part(whole, len(all_))] if whole < len(all_) else []
+        left = found
+        while len(left.values) > room:
+            yield Records([*held, left.cut(0, room)])
+            left = left.cut(room, len(left.values))
+            held, room, bytes_room = [], _CHUNK, _CHUNK_BYTES
+        if left.values:
+            held.append(left)
+            room, bytes_room = room - len(left.values), bytes_room - left.size
+        if held and (not room or bytes_room <= 0):
+            yield Records(held)
+            held, room, bytes_room = [], _CHUNK, _CHUNK_BYTES
     if held:
-        yield Records.of(held)
+        yield Records(held)
 
 
 def _batches(
     connection: KafkaConnection, topic: str, wanted: OffsetRange, most_silent: float
-) -> Iterator[Records]:
-    """The same, as they come; each has some."""
+) -> Iterator[Taken]:
+    """The same, batch by batch."""
     reached, patience = wanted.start, _Patience(topic, wanted, most_silent)
+    seconds = min(most_silent / 2, _ANSWER_SECONDS)
     while reached < wanted.end:
         try:
-            with _leader(connection, topic, wanted.partition, most_silent) as leader:
+            with _leader(connection, topic, wanted.partition, seconds) as leader:
                 for told in _told(leader, topic, replace(wanted, start=reached)):
-                    patience.heard(told)
+                    is_news = told.next_offset > reached
+                    patience.heard(told, is_news)
                     for batch in committed(told.batches, told.aborted):
-                        found = batch.records().between(reached, wanted.end)
-                        reached = batch.next_offset
-                        if found:
-                            yield found
-                    if told.batches:
-                        reached = told.batches[-1].next_offset
+                        found = batch.taken()
+                        if batch.first_offset < reached or batch.next_offset > wanted.end:
+                            found = found.between(reached, wanted.end)
+                        reached = max(reached, batch.next_offset)
+                        yield found
+                    if is_news:
+                        # Whoever wanted it may have rested meanwhile.
+                        patience.goes_on()
+                    reached = max(reached, told.next_offset)
         except (KafkaError, OSError) as error:
             patience.failed(error)
 
@@ -107,8 +134,7 @@ def _told(leader: Broker, topic: str, wanted: OffsetRange) -> Iterator[_Told]:
     leader.tell(_question(topic, wanted.partition, reached, most))
     while reached < wanted.end:
         told = _read(leader.answer(), topic, wanted.partition, reached)
-        if told.batches:
-            reached = told.batches[-1].next_offset
+        reached = max(reached, told.next_offset)
         if reached < wanted.end:
             leader.tell(_question(topic, wanted.partition, reached, most))
         yield told
@@ -127,7 +153,7 @@ def _read(answer: Mapping[str, Any], topic: str, partition: int, offset: int) ->
             raise _error(code, f"topic {topic}, partition {partition}, offset {offset}")
     if not parts:
         # Who asks for more than a quota allows is answered with nothing.
-        return _Told((), (), offset)
+        return _Told((), (), _UNTOLD)
     (part,) = parts
     aborted = [(one["producer_id"], one["first_offset"]) for one in part["aborted_transactions"]]
     batches = tuple(whole_batches(memoryview(part["message_set"] or b"")))
@@ -151,9 +177,9 @@ def _leader(
 
 
 def _address(found: Mapping[str, Any], topic: str, partition: int) -> tuple[str, int]:
-    (one,) = found["topics"]
-    parts = [part for part in one["partitions"] if part["partition"] == partition]
-    for code in (one["error_code"], *(part["error_code"] for part in parts)):
+    topics = found["topics"]
+    parts = [part for one in topics for part in one["partitions"] if part["partition"] == partition]
+    for code in [one["error_code"] for one in (*topics, *parts)]:
         # A replica that is away has no part in who leads.
         if code not in (0, ReplicaNotAvailableError.errno):
             raise _error(code, f"topic {topic}, partition {partition}")
@@ -167,7 +193,11 @@ def _address(found: Mapping[str, Any], topic: str, partition: int) -> tuple[str,
 def _any_broker(connection: KafkaConnection, seconds: float) -> tuple[str, int, Broker]:
     """The first of the brokers to start from that is there, and its address."""
     failed: Exception = KafkaTimeoutError(f"no broker in '{connection.bootstrap}'")
-    for host, port, _ in collect_hosts(connection.bootstrap):
+    try:
+        hosts = collect_hosts(connection.bootstrap)
+    except ValueError as error:
+        raise KafkaConfigurationError(f"'{connection.bootstrap}': {error}") from error
+    for host, port, _ in hosts:
         try:
             return host, port, Broker(host, port, connection, seconds)
         except (KafkaError, OSError) as error:
@@ -183,33 +213,42 @@ def _error(code: int, where: str) -> KafkaError:
 
 
 class _Patience:
-    """With a partition of which nothing comes."""
+    """With a partition of which nothing comes while somebody waits for it."""
 
     def __init__(self, topic: str, wanted: OffsetRange, most_silent: float) -> None:
         self._topic, self._wanted, self._most = topic, wanted, most_silent
-        self._since = monotonic()
+        self._since, self._early_since, self._tries = monotonic(), _NEVER, 0
 
-    def heard(self, told: _Told) -> None:
+    def goes_on(self) -> None:
+        """Something has come, and whoever wanted it is back for more."""
+        self._since, self._early_since, self._tries = monotonic(), _NEVER, 0
+
+    def heard(self, told: _Told, is_news: bool) -> None:
         """Raises SourceChanged and KafkaTimeoutError where it has been silent for long. A new leader may
         know of an earlier end for a while."""
-        silent, wanted = monotonic() - self._since, self._wanted
-        if told.batches:
-            self._since += silent
-        elif told.end < wanted.end and silent > _END_SECONDS:
+        now, wanted = monotonic(), self._wanted
+        if is_news:
+            self.goes_on()
+            return
+        self._early_since = min(self._early_since, now) if told.end < wanted.end else _NEVER
+        if now - self._early_since > _END_SECONDS:
             raise SourceChanged(
                 f"topic {self._topic}, partition {wanted.partition} ends early",
                 expected=f"records up to offset {wanted.end}",
                 found=f"its end at offset {told.end}",
                 next_step="lockstep doctor DIR shows what the topic holds",
             )
-        elif silent > self._most:
+        if now - self._since > self._most:
             raise KafkaTimeoutError(f"nothing came for {self._most:.0f} s")
 
     def failed(self, error: KafkaError | OSError) -> None:
         """Wait a little where it may mend itself; raises the error where not, or not any more."""
-        may_pass = (
-            error.retriable if isinstance(error, KafkaError) else not isinstance(error, _LASTING)
-        )
+        if isinstance(error, KafkaError):
+            may_pass = error.retriable
+        else:
+            may_pass = not isinstance(error, _LASTING) or isinstance(error, _CONNECTION_LOST)
         if not may_pass or monotonic() - self._since > self._most:
             raise error
-        sleep(_PAUSE_SECONDS)
+        self._early_since = _NEVER
+        sleep(min(_PAUSE_SECONDS * 2**self._tries, _LONGEST_PAUSE_SECONDS))
+        self._tries = min(self._tries + 1, 10)

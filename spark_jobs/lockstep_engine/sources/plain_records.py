@@ -61,6 +61,7 @@ _RECORD: Mapping[str, DataType] = {
     "_topic": StringType(),
 }
 
+_BY_PASSWORD = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 _SHOWN = frozenset({"partition", "offset", "timestamp", "topic", "step_time"})
 """What metadata columns may show: keys and headers are not handed on of plain records."""
 
@@ -138,7 +139,8 @@ def plain_source(
 
 
 def _connection(source: SourceTable) -> KafkaConnection | None:
-    """How Kafka's client in C connects; None where Spark's has settings that have no part in that."""
+    """How to connect; None where Spark's client has settings that have no part in that, or is let in by
+    what is not read here: tokens, or Kerberos, which it takes where nothing else is said."""
     own = {key: value for key, value in source.options.items() if key.startswith("kafka.")}
     if not KafkaConnection.OPTIONS.issuperset(own):
         return None
@@ -146,4 +148,6 @@ def _connection(source: SourceTable) -> KafkaConnection | None:
         found = KafkaConnection.from_options(own, f"source {source.name}")
     except WrongUse:
         return None
-    return None if found.sasl_mechanism and not found.username else found
+    if not found.security_protocol.startswith("SASL"):
+        return found
+    return found if found.sasl_mechanism in _BY_PASSWORD and found.username else None

@@ -36,8 +36,8 @@ def main() -> int:
     # Of a terminal that interrupts the driver: which ends this process by ending.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.meta_path.insert(0, _WithoutPandas())
-    # Of each record Kafka's client makes an object, and none of them is in a cycle: to look for those
-    # would take a sixth of the time. So that is done once for each slice, and not in what was imported.
+    # Nothing that is made of records is in a cycle. So cycles are looked for once for each slice, and
+    # not in what was imported.
     gc.freeze()
     gc.disable()
     asked, sys.stdout = sys.stdin.buffer, sys.stderr
