@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from control_builders import FILES, SINKS, at, interval, slice_of
 
-from lockstep.control.model import PipelineState, Version
+from lockstep.control.model import Division, PipelineState, TopicSlice, Version
 from lockstep.control.receipts import (
     Receipt,
     ReceiptStatus,
@@ -101,6 +101,36 @@ def test_a_trimmed_step_is_before_the_oldest_kept() -> None:
 def test_an_offset_before_the_source_began_is_skipped() -> None:
     recorded = replace(state(), positions=(slice_of("s", (0, 40, 60)),))
     assert one(recorded, 0, 39).status is ReceiptStatus.SKIPPED
+
+
+def forgotten(begun: TopicSlice, offset: int, published: int) -> Receipt:
+    """Of an offset, once the source was forgotten after step 5, and begun anew with step 6."""
+    divisions = (*interval(0, 6).divisions, Division(6, at(6), (begun,)))
+    recorded = replace(
+        state(committed=5, published=published), next_step=7, positions=(begun,), oldest_step=0
+    )
+    if published > 5:
+        newest = Version(3, "a6", 6, 0, {})
+        recorded = replace(recorded, versions=(*recorded.versions, newest))
+    (receipt,) = receipts(recorded, divisions, TOPICS, TOPIC, 0, offset)
+    return receipt
+
+
+def test_an_offset_of_a_topic_that_was_made_anew_is_not_the_old_topics() -> None:
+    anew = slice_of("s", (0, 0, 30), topic_id="id2")
+    planned = forgotten(anew, 5, published=5)
+    assert (planned.status, planned.step) == (ReceiptStatus.PLANNED, 6)
+    assert forgotten(anew, 40, published=5).status is ReceiptStatus.PENDING
+    published = forgotten(anew, 5, published=6)
+    assert (published.status, published.step) == (ReceiptStatus.PUBLISHED, 6)
+
+
+def test_an_offset_that_was_forgotten_and_read_again_is_where_it_was_read_last() -> None:
+    """Of the same topic, which has lost the records before offset 40."""
+    again = slice_of("s", (0, 40, 70), (1, 60, 60))
+    planned = forgotten(again, 45, published=5)
+    assert (planned.status, planned.step) == (ReceiptStatus.PLANNED, 6)
+    assert forgotten(again, 39, published=5).status is ReceiptStatus.SKIPPED
 
 
 def test_two_sources_of_a_topic_have_a_receipt_each() -> None:

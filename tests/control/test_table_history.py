@@ -421,3 +421,44 @@ def test_receipts_of_snapshots() -> None:
         receipt(77)
     with pytest.raises(WrongUse, match=r"pipeline p does not read table lake\.shop\.other"):
         snapshot_receipts(state, divisions, {"s": table}, "lake.shop.other", 1)
+
+
+def placed(
+    table: TableHistory, snapshot_id: int, *slices: tuple[int | None, int | None, str]
+) -> tuple[ReceiptStatus, int | None]:
+    """Of a snapshot, once steps have read the slices: start, end, the table's id. All but the last step
+    are published."""
+    divisions = [
+        Division(step, at(step), (TableSlice("s", TABLE, id_, start, end, start != end),))
+        for step, (start, end, id_) in enumerate(slices)
+    ]
+    last = len(slices) - 2
+    state = replace(
+        apply(None, deploy(), name="p"),
+        next_step=len(slices),
+        positions=(position(slices[-1][1], slices[-1][2]),),
+        versions=(Version.zero(), Version(1, "a", last, 0, {})),
+        sinks=tuple(replace(sink, published_step=last) for sink in SINKS),
+    )
+    [found] = snapshot_receipts(state, divisions, {"s": table}, TABLE, snapshot_id)
+    return found.status, found.step
+
+
+def test_a_snapshot_of_a_table_that_was_made_anew_is_not_the_old_tables() -> None:
+    table = history(*FOUR, id_="u2")
+    old = ((None, 3, "u1"), (3, 4, "u1"))
+    assert placed(table, 3, *old) == (ReceiptStatus.PENDING, None)
+    assert placed(table, 3, *old, (None, 4, "u2")) == (ReceiptStatus.PLANNED, 2)
+    assert placed(table, 3, *old, (None, 3, "u2"), (3, 4, "u2")) == (ReceiptStatus.PUBLISHED, 2)
+
+
+def test_a_snapshot_that_was_forgotten_is_where_it_was_read_since() -> None:
+    forgotten = ((None, 1, "u1"), (1, 3, "u1"), (None, 4, "u1"))
+    assert placed(history(*FOUR), 1, *forgotten) == (ReceiptStatus.PLANNED, 2)
+
+
+def test_a_snapshot_that_a_rollback_of_its_table_left_is_where_it_was_read_first() -> None:
+    back = history(*FOUR, snapshot(5, 1, 40))
+    read = ((None, 1, "u1"), (1, 4, "u1"), (4, 5, "u1"))
+    assert placed(back, 1, *read) == (ReceiptStatus.PUBLISHED, 0)
+    assert placed(back, 5, *read) == (ReceiptStatus.PLANNED, 2)

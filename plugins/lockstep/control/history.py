@@ -7,7 +7,7 @@ step or as the steps that were recorded, it is the same input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -32,6 +32,7 @@ __all__ = [
     "as_recorded",
     "in_one_step",
     "rebuilding",
+    "slices_of",
     "standing_interval",
 ]
 
@@ -86,20 +87,34 @@ def as_recorded(divisions: Iterable[Division], positions: Iterable[SourceSlice])
     """The steps themselves. Of a source that was absent in between, or whose past was forgotten, what
     came after that: nothing where it has no position."""
     recorded = tuple(divisions)
-    kept: list[Division] = []
-    begun = {position.source: position for position in positions}
-    for division in reversed(recorded):
-        slices = {s.source: s for s in division.slices if _continues(begun.get(s.source), s)}
-        begun = {
-            name: position
-            for name, position in begun.items()
-            if name in slices and not _begins(position, slices[name])
-        }
-        kept.append(replace(division, slices=tuple(slices.values())))
-    return Interval(tuple(reversed(kept)))
+    read = {p.source: {step for step, _ in slices_of(p, recorded)} for p in positions}
+    return Interval(
+        tuple(
+            replace(
+                division,
+                slices=tuple(s for s in division.slices if division.step in read.get(s.source, ())),
+            )
+            for division in recorded
+        )
+    )
 
 
-def _continues(position: SourceSlice | None, slice_: SourceSlice) -> bool:
+def slices_of(
+    position: SourceSlice, divisions: Sequence[Division]
+) -> Iterator[tuple[int, SourceSlice]]:
+    """The steps that have read a source up to its position, newest first, with what they read of it. A
+    source that was absent in between, or whose past was forgotten, begins with what came after that:
+    what was read before may have been another topic's, or be read again."""
+    for division in reversed(divisions):
+        slice_ = next((s for s in division.slices if s.source == position.source), None)
+        if slice_ is None or not _continues(position, slice_):
+            return
+        yield division.step, slice_
+        if _begins(position, slice_):
+            return
+
+
+def _continues(position: SourceSlice, slice_: SourceSlice) -> bool:
     """Whether a slice lies between where a source was first read and where it is now."""
     match position, slice_:
         case TopicSlice(), TopicSlice():

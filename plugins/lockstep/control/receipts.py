@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from lockstep.control.model import Division, PipelineState, TableSlice, TopicSlice
+from lockstep.control.history import slices_of
+from lockstep.control.model import Division, PipelineState, SourceSlice, TableSlice, TopicSlice
 from lockstep.control.ports import Clock
 from lockstep.control.table_history import TableHistory
 from lockstep.errors import Retry, WrongUse
@@ -202,19 +203,17 @@ def _snapshot_receipt(
             found=str(snapshot_id),
             next_step=f"see SELECT snapshot_id FROM {history.table}.snapshots",
         )
-    if position is None or not _holds(history, None, position.end, snapshot_id):
+    # Of a table that was made anew no step has read anything until its source is forgotten.
+    if position is None or position.table_id != history.table_id:
         return _pending(state, history.source)
-    step = next(
-        (
-            division.step
-            for division in divisions
-            for slice_ in division.slices
-            if isinstance(slice_, TableSlice) and slice_.source == history.source
-            if _holds(history, slice_.start, slice_.end, snapshot_id)
-        ),
-        None,
-    )
-    return _placed(state, history.source, step)
+    if not _holds(history, None, position.end, snapshot_id):
+        return _pending(state, history.source)
+
+    def holds(slice_: SourceSlice) -> bool:
+        assert isinstance(slice_, TableSlice), "it continues a table's position"
+        return _holds(history, slice_.start, slice_.end, snapshot_id)
+
+    return _placed(state, history.source, _step_of(divisions, position, holds))
 
 
 def _holds(history: TableHistory, start: int | None, end: int | None, snapshot_id: int) -> bool:
@@ -233,13 +232,19 @@ def _receipt(
     partition: int,
     offset: int,
 ) -> Receipt:
-    ranges = position.ranges if position is not None else ()
-    read = next((r for r in ranges if r.partition == partition), None)
+    if position is None:
+        return _pending(state, source)
+    read = next((r for r in position.ranges if r.partition == partition), None)
     if read is None or offset >= read.end:
         return _pending(state, source)
     if offset < read.start:
         return Receipt(source, ReceiptStatus.SKIPPED)
-    return _placed(state, source, _step_of(divisions, source, partition, offset))
+
+    def holds(slice_: SourceSlice) -> bool:
+        assert isinstance(slice_, TopicSlice), "it continues a topic's position"
+        return any(r.partition == partition and r.start <= offset < r.end for r in slice_.ranges)
+
+    return _placed(state, source, _step_of(divisions, position, holds))
 
 
 def _pending(state: PipelineState, source: str) -> Receipt:
@@ -262,13 +267,10 @@ def _placed(state: PipelineState, source: str, step: int | None) -> Receipt:
 
 
 def _step_of(
-    divisions: tuple[Division, ...], source: str, partition: int, offset: int
+    divisions: tuple[Division, ...],
+    position: SourceSlice,
+    holds: Callable[[SourceSlice], bool],
 ) -> int | None:
-    for division in divisions:
-        for slice_ in division.slices:
-            if slice_.source != source or not isinstance(slice_, TopicSlice):
-                continue
-            for range_ in slice_.ranges:
-                if range_.partition == partition and range_.start <= offset < range_.end:
-                    return division.step
-    return None
+    """The first step that holds it, of those since the source began; None where that is trimmed."""
+    read = slices_of(position, divisions)
+    return min((step for step, slice_ in read if holds(slice_)), default=None)
