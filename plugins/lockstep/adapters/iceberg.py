@@ -34,6 +34,7 @@ from lockstep.adapters.iceberg_history import (
     descends,
     is_root,
     line,
+    lost_columns,
     newest_marker,
     root_of,
     snapshot_of,
@@ -190,13 +191,15 @@ class IcebergState:
         if main is None:
             return ViewHead(None, 0, None, tuple(metadata.refs), columns)
         head = snapshot_of(table, metadata, main.snapshot_id)
+        marker = newest_marker(table, metadata, head)
         return ViewHead(
             head.snapshot_id,
             count_of(head, "total-records"),
-            newest_marker(table, metadata, head),
+            marker,
             tuple(metadata.refs),
             columns,
             not count_of(head, "total-delete-files") and metadata.spec().is_unpartitioned(),
+            lost_columns(metadata, marker),
         )
 
     # ── changing refs ───────────────────────────────────────────────────────────────────────────

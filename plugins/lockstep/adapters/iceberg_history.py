@@ -16,6 +16,7 @@ __all__ = [
     "descends",
     "is_root",
     "line",
+    "lost_columns",
     "newest_marker",
     "root_of",
     "snapshot_of",
@@ -128,6 +129,18 @@ def newest_marker(table: str, metadata: TableMetadata, head: Snapshot) -> Marker
     if pinned is None or (pinned.sequence_number or 0) >= (snapshot.sequence_number or 0):
         return None
     return _marker_of(pinned)
+
+
+def lost_columns(metadata: TableMetadata, marker: Marker | None) -> frozenset[str]:
+    """Those of the marked snapshot that are no longer the table's, whatever has their names by now:
+    Iceberg knows columns by ids, and never gives one again."""
+    marked = None if marker is None else metadata.snapshot_by_id(marker.snapshot_id)
+    if marked is None or marked.schema_id in {None, metadata.current_schema_id}:
+        return frozenset()
+    then = next((one for one in metadata.schemas if one.schema_id == marked.schema_id), None)
+    now = {field.name: field.field_id for field in metadata.schema().fields}
+    fields = () if then is None else then.fields
+    return frozenset(field.name for field in fields if now.get(field.name) != field.field_id)
 
 
 def _marker_of(snapshot: Snapshot) -> Marker | None:

@@ -141,7 +141,10 @@ class Marker:
 class ViewHead:
     """A published view as `main` shows it: its snapshot (None: the table has none yet), how many rows
     its data files hold, the marker of its newest marked ancestor, the names of all its refs and of its
-    columns, in order, and whether its rows are files alone, without deletes or partitions."""
+    columns, in order, and whether its rows are files alone, without deletes or partitions.
+
+    `lost` are columns that the marked snapshot has and the table has no more, or has others in their
+    names: only who reads that snapshot with the columns it had finds their values."""
 
     snapshot_id: int | None
     records: int
@@ -149,6 +152,7 @@ class ViewHead:
     refs: tuple[str, ...]
     columns: tuple[str, ...]
     is_files_alone: bool = False
+    lost: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ On the branch, rows that lose copies are deleted with all their copies (position
 that only deletes: Spark then broadcasts the change instead of shuffling the view), and an append
 brings new rows, and the copies that remain. The append's summary carries the marker. A view of few
 rows is written anew instead, which leaves no deletes behind, and of a view that only grows files are
-copied: both without Spark, where that can be. Where nothing has changed, only the marker moves.
+copied: both without Spark, where that can be. Where nothing has changed, only the marker moves. A
+view whose columns were dropped by a publish that died, and are back, is written anew, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import OutboxSteps, ViewHead
+from lockstep.control.ports import Marker, OutboxSteps, ViewHead
 from lockstep.errors import Refused, StateDiverged
 from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
@@ -117,6 +118,8 @@ class _SparkWriter:
     def write(self, branch: str, head: ViewHead, base: int, marker: int, pending: int) -> int:
         if set(head.columns) != set(self.columns):
             _change_columns(self, head)
+        if head.marker is not None and not head.lost.isdisjoint(self.columns):
+            return _write_lost(self, branch, head.marker)
         is_small = head.records + pending <= self.small_rows
         rows = None if is_small else _append_inserted(self, branch, marker)
         is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
@@ -163,6 +166,20 @@ def _change_columns(writer: _SparkWriter, head: ViewHead) -> None:
     if dropped:
         name, columns = table_name(writer.catalog, writer.target.view), map(quoted, dropped)
         writer.spark.sql(f"ALTER TABLE {name} DROP COLUMNS ({', '.join(columns)})")
+
+
+def _write_lost(writer: _SparkWriter, branch: str, marker: Marker) -> int:
+    """Write the view anew where the table has other columns in the names of some that it shows.
+
+    A publish drops columns before it moves `main`: were it to die in between, the next one that wants
+    them would find the values that stand in files, of rows that have had none since. But where it dies
+    before `main` moves, the columns that the next one adds are new ones, null in all files that stand
+    there, though no step that is shown has taken their values away. The marked snapshot still has the
+    columns of before, and is read, not `main`: a user may have compacted that meanwhile, without them.
+    """
+    delta = _since(writer, marker.step)
+    _check_types(writer.target, delta.schema)
+    return _rewrite(writer, delta, branch, marker.snapshot_id)
 
 
 def _rows_at(writer: _SparkWriter, snapshot_id: int) -> DataFrame:

@@ -178,7 +178,8 @@ def _move(publish: _Publish, head: ViewHead, marker: int) -> int | None:
     try:
         state.open_branch(target.view, branch, base)
         publish.reached(ViewPoint.BRANCHED)
-        if pending:
+        # A marker alone would be of the columns that the table has: nobody could tell which are lost.
+        if pending or head.lost:
             rows = publish.writer.write(branch, head, base, marker, pending)
         else:
             state.append_rows(target.view, branch, (), target.summary(target.last_step))
