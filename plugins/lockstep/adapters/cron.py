@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lockstep.control.limits import cron_of
 from lockstep.errors import WrongUse
 
 __all__ = ["check_cron"]
@@ -11,7 +12,7 @@ __all__ = ["check_cron"]
 
 def check_cron(configuration: Mapping[str, str]) -> None:
     """Raises WrongUse where `lockstep.cron` is said and is no cron expression."""
-    cron = configuration.get("lockstep.cron", "").strip()
+    cron = cron_of(configuration)
     if not cron:
         return
     from croniter import croniter  # type: ignore[import-untyped]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lockstep.adapters.cron import check_cron
-from lockstep.control.limits import run_seconds
+from lockstep.control.limits import cron_of, run_seconds
 
 if TYPE_CHECKING:
     from airflow.sdk import CronDataIntervalTimetable
@@ -31,4 +31,4 @@ def timetable(
     if seconds is not None:
         return AlignedIntervalTimetable(seconds)
     check_cron(configuration)
-    return CronDataIntervalTimetable(configuration["lockstep.cron"].strip(), timezone="UTC")
+    return CronDataIntervalTimetable(cron_of(configuration), timezone="UTC")

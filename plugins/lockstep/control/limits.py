@@ -16,6 +16,7 @@ __all__ = [
     "RETAIN_CHANGES",
     "StepLimits",
     "count_of_key",
+    "cron_of",
     "retained_changes",
     "retained_versions",
     "retained_views",
@@ -109,7 +110,7 @@ class StepLimits:
         interval_seconds = seconds("lockstep.interval", default.interval_seconds)
         # A default gives way to what was written: only two written values can contradict.
         step_seconds = seconds("lockstep.step", min(default.step_seconds, interval_seconds))
-        if _cron(configuration):
+        if cron_of(configuration):
             interval_seconds = max(interval_seconds, step_seconds)
         return StepLimits(
             step_seconds=step_seconds,
@@ -125,7 +126,7 @@ class StepLimits:
 def run_seconds(configuration: Mapping[str, str]) -> int | None:
     """The time from one DAG run to the next, which Airflow takes in whole seconds; None where
     `lockstep.cron` says when they are. Raises WrongUse."""
-    if _cron(configuration):
+    if cron_of(configuration):
         return None
     key = "lockstep.interval"
     seconds = StepLimits.from_configuration(configuration).interval_seconds
@@ -135,7 +136,8 @@ def run_seconds(configuration: Mapping[str, str]) -> int | None:
     return int(seconds)
 
 
-def _cron(configuration: Mapping[str, str]) -> str:
+def cron_of(configuration: Mapping[str, str]) -> str:
+    """What `lockstep.cron` says; '' where it says nothing."""
     return configuration.get("lockstep.cron", "").strip()
 
 

@@ -112,7 +112,6 @@ def _batches(
             with _leader(connection, topic, wanted.partition, seconds) as leader:
                 for told in _told(leader, topic, replace(wanted, start=reached)):
                     is_news = told.next_offset > reached
-                    patience.heard(told, is_news)
                     for batch in committed(told.batches, told.aborted):
                         found = batch.taken()
                         if batch.first_offset < reached or batch.next_offset > wanted.end:
@@ -122,6 +121,8 @@ def _batches(
                     if is_news:
                         # Whoever wanted it may have rested meanwhile.
                         patience.goes_on()
+                    else:
+                        patience.nothing_came(told.end)
                     reached = max(reached, told.next_offset)
         except (KafkaError, OSError) as error:
             patience.failed(error)
@@ -217,25 +218,22 @@ class _Patience:
 
     def __init__(self, topic: str, wanted: OffsetRange, most_silent: float) -> None:
         self._topic, self._wanted, self._most = topic, wanted, most_silent
-        self._since, self._early_since, self._tries = monotonic(), _NEVER, 0
+        self.goes_on()
 
     def goes_on(self) -> None:
         """Something has come, and whoever wanted it is back for more."""
         self._since, self._early_since, self._tries = monotonic(), _NEVER, 0
 
-    def heard(self, told: _Told, is_news: bool) -> None:
-        """Raises SourceChanged and KafkaTimeoutError where it has been silent for long. A new leader may
-        know of an earlier end for a while."""
+    def nothing_came(self, end: int) -> None:
+        """The leader tells nothing new, but where the partition ends. Raises SourceChanged and
+        KafkaTimeoutError where that is so for long: a new leader may know of an earlier end."""
         now, wanted = monotonic(), self._wanted
-        if is_news:
-            self.goes_on()
-            return
-        self._early_since = min(self._early_since, now) if told.end < wanted.end else _NEVER
+        self._early_since = min(self._early_since, now) if end < wanted.end else _NEVER
         if now - self._early_since > _END_SECONDS:
             raise SourceChanged(
                 f"topic {self._topic}, partition {wanted.partition} ends early",
                 expected=f"records up to offset {wanted.end}",
-                found=f"its end at offset {told.end}",
+                found=f"its end at offset {end}",
                 next_step="lockstep doctor DIR shows what the topic holds",
             )
         if now - self._since > self._most:
