@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from google_crc32c import value as crc32c
 
-from lockstep_engine.sources.record_batches import Taken, whole_batches
+from lockstep_engine.sources.record_batches import Taken, WholeBatches, taken
 
-__all__ = ["Sent", "batch", "marker", "taken_of"]
+__all__ = ["Sent", "all_of", "batch", "marker", "taken_of"]
 
 NOBODY = -1
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -34,9 +34,10 @@ def batch(
     codec: str = "none",
     first: int = 0,
     headers: Sequence[tuple[str, bytes]] = (),
+    appended: int | None = None,
 ) -> bytes:
     """A batch of the offsets `first` to `last`, of which there are these records: others are gone. One
-    of a producer is of a transaction."""
+    of a producer is of a transaction; of one that was `appended` the broker's time is told."""
     is_transaction = producer != NOBODY
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -49,7 +50,12 @@ def batch(
     )
     for one in records:
         builder.append(one.offset - first, one.timestamp, one.key, one.value, list(headers))
-    return _at(bytearray(builder.build()), first, last)
+    data = bytearray(builder.build())
+    if appended is not None:
+        # As brokers do, which leave what the producer wrote of times.
+        data[22] |= 1 << 3
+        struct.pack_into(">q", data, 35, appended)
+    return _at(data, first, last)
 
 
 def marker(offset: int, producer: int, *, commits: bool) -> bytes:
@@ -64,8 +70,13 @@ def marker(offset: int, producer: int, *, commits: bool) -> bytes:
 def taken_of(records: Sequence[Sent]) -> Taken:
     """These as they come out of a batch."""
     first, last = records[0].offset, records[-1].offset
-    (found,) = whole_batches(memoryview(batch(records, last, first=first)))
-    return found.taken()
+    return all_of(batch(records, last, first=first))
+
+
+def all_of(*batches: bytes) -> Taken:
+    """What comes out of these."""
+    (found,) = taken(WholeBatches(memoryview(b"".join(batches))), 1 << 31, 1 << 62)
+    return found
 
 
 def _at(data: bytearray, first: int, last: int) -> bytes:

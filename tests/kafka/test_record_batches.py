@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from aiokafka.errors import CorruptRecordException, UnsupportedVersionError
-from batch_builders import CODECS, Sent, batch, marker
+from aiokafka.errors import CorruptRecordException, UnsupportedCodecError, UnsupportedVersionError
+from batch_builders import CODECS, Sent, all_of, batch, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep_engine.sources.record_batches import Records, Taken, committed, whole_batches
+from lockstep_engine.sources.record_batches import Records, Taken, WholeBatches, committed, taken
 
 TEXTS = st.none() | st.binary(max_size=300)
 
@@ -42,11 +43,13 @@ def told(*parts: Taken) -> list[Sent]:
 @given(sent(), st.sampled_from(sorted(CODECS)))
 def test_what_was_sent_comes_out(made: tuple[list[Sent], int, int], codec: str) -> None:
     records, first, last = made
-    (found,) = whole_batches(memoryview(batch(records, last, codec=codec, first=first)))
+    data = batch(records, last, codec=codec, first=first)
+    (found,) = WholeBatches(memoryview(data))
     assert (found.first_offset, found.next_offset) == (first, last + 1)
-    taken = found.taken()
-    assert told(taken) == records
-    assert taken.size >= sum(len(one.value or b"") for one in records)
+    all_ = all_of(data)
+    assert told(all_) == records
+    assert all_.next_offset == last + 1
+    assert all_.size >= sum(len(one.value or b"") for one in records)
 
 
 @given(st.lists(sent(), min_size=1, max_size=4), st.data())
@@ -55,41 +58,73 @@ def test_parts_and_what_is_put_together(
 ) -> None:
     parts, all_ = [], []
     for records, first, last in made:
-        (found,) = whole_batches(memoryview(batch(records, last, first=first)))
         cuts = data.draw(st.lists(st.integers(0, len(records)), max_size=3).map(sorted))
-        taken = found.taken()
-        pieces = [taken.cut(*pair) for pair in pairwise([0, *cuts, len(records)])]
-        assert sum(piece.size for piece in pieces) <= taken.size
+        whole = all_of(batch(records, last, first=first))
+        pieces = [whole.cut(*pair) for pair in pairwise([0, *cuts, len(records)])]
+        assert sum(piece.size for piece in pieces) <= whole.size
         parts += [one.cut(0, 1) if len(one.values) == 1 else one for one in pieces]
         all_ += records
     assert told(*parts) == all_
 
 
+@given(
+    st.lists(
+        st.tuples(sent(), st.sampled_from(sorted(CODECS)), st.none() | st.just(77)), min_size=1
+    ),
+    st.integers(1, 60),
+    st.integers(1, 4000),
+)
+def test_batches_together(
+    made: list[tuple[tuple[list[Sent], int, int], str, int | None]], most: int, most_bytes: int
+) -> None:
+    """Of what kind they are, and how many records each has, is not to be seen."""
+    log, expected, start = [], list[Sent](), 0
+    for (records, first, last), codec, appended in made:
+        moved = [replace(one, offset=one.offset - first + start) for one in records]
+        end = last - first + start
+        log.append(batch(moved, end, codec=codec, first=start, appended=appended))
+        # The cleaner leaves a batch without records where they are gone, to tell who wrote it.
+        log.append(batch([], end + 3, first=end + 1))
+        start = end + 4
+        expected += [one if appended is None else replace(one, timestamp=77) for one in moved]
+    found = list(taken(WholeBatches(memoryview(b"".join(log))), most, most_bytes))
+    assert told(*found) == expected
+    assert found[-1].next_offset == start
+    assert all(len(one) >= most or one.size >= most_bytes for one in found[:-1])
+
+
+def test_as_many_together_as_there_is_room_for() -> None:
+    log = [batch([Sent(one, b"a" * 100)], one, first=one) for one in range(10)]
+    by_records = taken(WholeBatches(memoryview(b"".join(log))), 4, 1 << 20)
+    assert [one.offsets.tolist() for one in by_records] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    by_bytes = taken(WholeBatches(memoryview(b"".join(log))), 99, 300)
+    assert [len(one) for one in by_bytes] == [3, 3, 3, 1]
+
+
 @given(sent(), st.data())
 def test_records_between_offsets(made: tuple[list[Sent], int, int], data: st.DataObject) -> None:
     records, first, last = made
-    (found,) = whole_batches(memoryview(batch(records, last, first=first)))
     start, end = sorted(data.draw(st.tuples(*[st.integers(first - 2, last + 3)] * 2)))
     expected = [one for one in records if start <= one.offset < end]
-    taken = found.taken().between(start, end)
-    assert told(taken) == expected
-    assert told(taken.cut(1, len(expected))) == expected[1:]
+    found = all_of(batch(records, last, first=first)).between(start, end)
+    assert told(found) == expected
+    assert told(found.cut(1, len(expected))) == expected[1:]
 
 
 def test_a_batch_that_was_cut_off_is_not_there() -> None:
     whole, other = batch([Sent(0), Sent(1)], 1), batch([Sent(2)], 2, first=2)
     for cut in range(len(other)):
-        found = list(whole_batches(memoryview(whole + other[:cut])))
+        found = list(WholeBatches(memoryview(whole + other[:cut])))
         assert [one.next_offset for one in found] == [2]
-    assert [one.next_offset for one in whole_batches(memoryview(whole + other))] == [2, 3]
-    assert list(whole_batches(memoryview(b""))) == []
+    assert [one.next_offset for one in WholeBatches(memoryview(whole + other))] == [2, 3]
+    assert list(WholeBatches(memoryview(b""))) == []
 
 
 def test_bytes_that_have_changed_on_their_way_are_seen() -> None:
     data = bytearray(batch([Sent(0, b'{"n": 1}')], 0))
     for place in range(21, len(data)):
         data[place] ^= 1
-        (found,) = whole_batches(memoryview(data))
+        (found,) = WholeBatches(memoryview(data))
         with pytest.raises(CorruptRecordException, match="not what its checksum says"):
             found.check()
         data[place] ^= 1
@@ -99,13 +134,13 @@ def test_records_of_an_old_format() -> None:
     data = bytearray(batch([Sent(0)], 0))
     data[16] = 1
     with pytest.raises(UnsupportedVersionError, match="records of format 1"):
-        list(whole_batches(memoryview(data)))
+        list(WholeBatches(memoryview(data)))
 
 
 def counted(data: Sequence[bytes], *aborted: tuple[int, int]) -> list[int]:
     """The offsets that count."""
-    batches = committed(whole_batches(memoryview(b"".join(data))), aborted)
-    return [offset for one in batches for offset in one.taken().offsets]
+    batches = committed(WholeBatches(memoryview(b"".join(data))), aborted)
+    return [offset for one in taken(batches, 2, 1 << 20) for offset in one.offsets.tolist()]
 
 
 def one(offset: int, producer: int) -> bytes:
@@ -153,29 +188,33 @@ def test_lengths_that_no_batch_has(length: int) -> None:
     data = bytearray(batch([Sent(0, b"a" * 100)], 0))
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptRecordException, match=f"a batch of {length + 12} bytes"):
-        list(whole_batches(memoryview(data)))
+        list(WholeBatches(memoryview(data)))
 
 
 def test_a_short_record_of_an_old_format() -> None:
     data = struct.pack(">qiIbb", 0, 6, 0, 1, 0) + b"12345"
     with pytest.raises(UnsupportedVersionError, match="records of format 1"):
-        list(whole_batches(memoryview(data)))
+        list(WholeBatches(memoryview(data)))
 
 
 def test_a_header_whose_name_is_not_utf8() -> None:
     """Some producers let it through, and the parser does not."""
     good = batch([Sent(0, b"{}")], 0, headers=[("aa", b"b")])
-    (found,) = whole_batches(memoryview(good))
-    assert found.taken().values == [b"{}"]
-    (odd,) = whole_batches(memoryview(good.replace(b"aa", b"\xff\xfe")))
+    assert all_of(good).values == [b"{}"]
     with pytest.raises(CorruptRecordException, match="UnicodeDecodeError"):
-        odd.taken()
+        all_of(good.replace(b"aa", b"\xff\xfe"))
 
 
 def test_what_was_packed_wrongly() -> None:
     for codec in sorted(set(CODECS) - {"none"}):
         data = bytearray(batch([Sent(0, b"a" * 1000)], 0, codec=codec))
         data[61:] = bytes(len(data) - 61)
-        (found,) = whole_batches(memoryview(data))
         with pytest.raises(CorruptRecordException):
-            found.taken()
+            all_of(bytes(data))
+
+
+def test_a_way_to_pack_that_nobody_knows() -> None:
+    data = bytearray(batch([Sent(0)], 0))
+    data[22] |= 7
+    with pytest.raises(UnsupportedCodecError, match="packed in way 7"):
+        all_of(bytes(data))

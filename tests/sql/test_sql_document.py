@@ -72,6 +72,19 @@ read, and no table is given it. `TBLPROPERTIES ('emit' = 'final')` before `AS` h
 out once, when they are over. `${name}` is filled in, as [architecture.md](architecture.md) says under
 "Configuration".
 """
+NUMBERS = """\
+Spark's own answer depends here on the order in which it happens to add, or on rounding on the way. A
+view's does not:
+
+- A sum of DOUBLE is exact, and rounded once: 1e20 + 1 - 1e20 is 1, and 1e308 + 1e308 - 1e308 is 1e308.
+  So are averages, and what is made of spreads ([decision 0028](decisions/0028-spreads.md)). Spark's
+  answer may differ in its last digits, or be infinite.
+- `avg` of BIGINT divides the exact sum, where Spark adds doubles: above 2^53 last digits may differ.
+- Whether a sum of whole numbers or decimals is too great for its type is judged by what it is at the
+  end of a step, not on the way there.
+- -0.0 and 0.0 are one value, as for Spark's GROUP BY, and 0.0 is what comes out of windows, and of
+  whatever takes rows back.
+"""
 PARTS: Mapping[str, Mapping[str, str]] = {
     "Joins": JOINS,
     "Subqueries": SUBQUERIES,
@@ -135,7 +148,7 @@ def document() -> str:
     lines += [f"- `{table} ({columns})`" for table, columns in TABLES.items()]
     lines += ["", "## Statements", "", "| statement | declares |", "|---|---|"]
     lines += [f"| {_cell(statement)} | {what} |" for statement, what in STATEMENTS.items()]
-    lines += ["", STATEMENTS_NOTE.rstrip()]
+    lines += ["", STATEMENTS_NOTE.rstrip(), "", "## Numbers", "", NUMBERS.rstrip()]
     for title, queries in PARTS.items():
         lines += ["", f"## {title}", "", *([NOTES[title], ""] if title in NOTES else [])]
         lines += ["| what | query | work |", "|---|---|---|"]

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
@@ -29,13 +30,7 @@ from lockstep.control.kafka_options import KafkaConnection
 from lockstep.control.model import OffsetRange
 from lockstep.errors import SourceChanged
 from lockstep_engine.sources.broker import Broker
-from lockstep_engine.sources.record_batches import (
-    Batch,
-    Records,
-    Taken,
-    committed,
-    whole_batches,
-)
+from lockstep_engine.sources.record_batches import Records, Taken, WholeBatches, committed, taken
 
 __all__ = ["fetched"]
 
@@ -62,17 +57,13 @@ _CONNECTION_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class _Told(NamedTuple):
-    """What a leader tells from an offset on: batches, producers and first offsets of transactions that
-    were aborted, and the end of what is stable."""
+    """What a leader tells from an offset on: batches, what comes after them, producers and first offsets
+    of transactions that were aborted, and the end of what is stable."""
 
-    batches: Sequence[Batch]
+    batches: WholeBatches
+    next_offset: int
     aborted: Sequence[tuple[int, int]]
     end: int
-
-    @property
-    def next_offset(self) -> int:
-        """What comes after the batches; 0: there are none."""
-        return self.batches[-1].next_offset if self.batches else 0
 
 
 def fetched(
@@ -87,13 +78,13 @@ def fetched(
     held, room, bytes_room = list[Taken](), _CHUNK, _CHUNK_BYTES
     for found in _batches(connection, topic, wanted, most_silent):
         left = found
-        while len(left.values) > room:
+        while len(left) > room:
             yield Records([*held, left.cut(0, room)])
-            left = left.cut(room, len(left.values))
+            left = left.cut(room, len(left))
             held, room, bytes_room = [], _CHUNK, _CHUNK_BYTES
-        if left.values:
+        if left:
             held.append(left)
-            room, bytes_room = room - len(left.values), bytes_room - left.size
+            room, bytes_room = room - len(left), bytes_room - left.size
         if held and (not room or bytes_room <= 0):
             yield Records(held)
             held, room, bytes_room = [], _CHUNK, _CHUNK_BYTES
@@ -104,7 +95,7 @@ def fetched(
 def _batches(
     connection: KafkaConnection, topic: str, wanted: OffsetRange, most_silent: float
 ) -> Iterator[Taken]:
-    """The same, batch by batch."""
+    """The same, of some batches at a time."""
     reached, patience = wanted.start, _Patience(topic, wanted, most_silent)
     seconds = min(most_silent / 2, _ANSWER_SECONDS)
     while reached < wanted.end:
@@ -112,12 +103,11 @@ def _batches(
             with _leader(connection, topic, wanted.partition, seconds) as leader:
                 for told in _told(leader, topic, replace(wanted, start=reached)):
                     is_news = told.next_offset > reached
-                    for batch in committed(told.batches, told.aborted):
-                        found = batch.taken()
-                        if batch.first_offset < reached or batch.next_offset > wanted.end:
-                            found = found.between(reached, wanted.end)
-                        reached = max(reached, batch.next_offset)
-                        yield found
+                    all_ = committed(told.batches, told.aborted)
+                    batches = takewhile(lambda one: one.first_offset < wanted.end, all_)
+                    for found in taken(batches, _CHUNK, _CHUNK_BYTES):
+                        start, reached = reached, max(reached, found.next_offset)
+                        yield found.between(start, wanted.end)
                     if is_news:
                         # Whoever wanted it may have rested meanwhile.
                         patience.goes_on()
@@ -154,11 +144,11 @@ def _read(answer: Mapping[str, Any], topic: str, partition: int, offset: int) ->
             raise _error(code, f"topic {topic}, partition {partition}, offset {offset}")
     if not parts:
         # Who asks for more than a quota allows is answered with nothing.
-        return _Told((), (), _UNTOLD)
+        return _Told(WholeBatches(memoryview(b"")), 0, (), _UNTOLD)
     (part,) = parts
     aborted = [(one["producer_id"], one["first_offset"]) for one in part["aborted_transactions"]]
-    batches = tuple(whole_batches(memoryview(part["message_set"] or b"")))
-    return _Told(batches, aborted, part["last_stable_offset"])
+    batches = WholeBatches(memoryview(part["message_set"] or b""))
+    return _Told(batches, batches.next_offset, aborted, part["last_stable_offset"])
 
 
 @contextmanager

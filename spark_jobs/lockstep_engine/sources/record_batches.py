@@ -2,103 +2,79 @@
 (https://kafka.apache.org/documentation/#recordbatch): which are there, which are committed, and their
 records.
 
-A batch is taken apart by aiokafka's compiled parser, in an eighth of a microsecond a record, as long as
-no record is kept: of each only what is asked for is, and what is asked for seldom is taken out later.
+Records are taken out by aiokafka's compiled parser, in an eighth of a microsecond each, as long as none
+is kept: of each only what is asked for is, and what is asked for seldom is taken out later. To begin
+with a batch costs as much as many records, and there may be as many batches as records: they are
+put together as one before.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from aiokafka.errors import CorruptRecordException, KafkaError, UnsupportedVersionError
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaError,
+    UnsupportedCodecError,
+    UnsupportedVersionError,
+)
 from aiokafka.record.default_records import DefaultRecordBatch
 from google_crc32c import value as crc32c
 
 from lockstep_engine.kernels.groups import Integers
 
-__all__ = ["Batch", "Records", "Taken", "committed", "whole_batches"]
+__all__ = ["Batch", "Records", "Taken", "WholeBatches", "committed", "taken"]
 
-_HEADER: Final = struct.Struct(">q9xIhi16xq10x")
-"""Of its first offset, a checksum, attributes, how much greater its last offset is, and the producer's
-id; between them its length, the leader's epoch, its format, times, and how many records it has."""
+_HEADER: Final = struct.Struct(">q9xIhiqqq6xi")
+"""Of its first offset, a checksum, attributes, how much greater its last offset is, the first time and
+the last, the producer's id, and how many records there are; between them its length, the leader's
+epoch, its format, and what a producer counts."""
+_TOGETHER: Final = struct.Struct(">qiibIhiqqqhii")
+"""The same, whole: of batches that are put together."""
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT, _BEFORE_LENGTH = 8, 12
 _FORMAT_AT, _CHECKED_FROM = 16, 21
 _FORMAT: Final = 2
-_CODEC, _TRANSACTIONAL, _CONTROL = 0b111, 1 << 4, 1 << 5
+_CODEC, _APPENDED, _TRANSACTIONAL, _CONTROL = 0b111, 1 << 3, 1 << 4, 1 << 5
+_UNPACKED: Final[Mapping[int, Callable[[bytes], bytes]]] = {
+    1: gzip_decode,
+    2: snappy_decode,
+    3: lz4_decode,
+    4: zstd_decode,
+}
 _ABORTED: Final = 0
 
-_VALUE, _KEY, _TIMESTAMP, _OFFSET = map(attrgetter, ("value", "key", "timestamp", "offset"))
+
+_Head = tuple[int, int, int, int, bool]
+"""Of a batch: its first offset, the one after its last, how many records it has, the time that those of
+its records count from, and whether they do."""
 
 
-class Taken(NamedTuple):
-    """Records of a batch: where the first is in it, their values and offsets, and their bytes, about."""
-
-    data: bytes
-    first: int
-    values: list[bytes | None]
-    offsets: Sequence[int]
-    size: int
-
-    def cut(self, first: int, end: int) -> Taken:
-        """Those from the first on and before the end, by place."""
-        values = self.values[first:end]
-        size = self.size * len(values) // max(len(self.values), 1)
-        return Taken(self.data, self.first + first, values, self.offsets[first:end], size)
-
-    def between(self, start: int, end: int) -> Taken:
-        """Those with offsets from `start` and before `end`."""
-        return self.cut(bisect_left(self.offsets, start), bisect_left(self.offsets, end))
-
-
-class Records:
-    """Records in order of offset, at least one. There may be as many batches as records."""
-
-    def __init__(self, parts: Sequence[Taken]) -> None:
-        self._parts = parts
-        self.values = list(chain.from_iterable(part.values for part in parts))
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @cached_property
-    def offsets(self) -> Integers:
-        offsets = [part.offsets for part in self._parts]
-        if not all(isinstance(one, range) for one in offsets):
-            return np.fromiter(chain.from_iterable(offsets), np.int64, len(self))
-        counts = np.fromiter(map(len, offsets), np.int64, len(offsets))
-        firsts = np.fromiter((one[0] for one in offsets), np.int64, len(offsets))
-        # Each goes on from its first, as places do from that of the first.
-        return np.arange(len(self)) + np.repeat(firsts - np.cumsum(counts) + counts, counts)
-
-    def keys(self) -> Iterator[bytes | None]:
-        return self._each(_KEY)
-
-    def timestamps(self) -> Iterator[int]:
-        """Milliseconds since 1970."""
-        return self._each(_TIMESTAMP)
-
-    def _each(self, what: attrgetter[Any]) -> Iterator[Any]:
-        for part in self._parts:
-            yield from _taken(part.data, what, part.first, part.first + len(part.values))
-
-
-class Batch(NamedTuple):
+@dataclass(slots=True)
+class Batch:
     """A batch, whose bytes may be those of a buffer that is used again."""
 
     data: memoryview
     first_offset: int
-    next_offset: int
     checksum: int
     attributes: int
+    more: int
+    first_time: int
+    last_time: int
     producer_id: int
+    rows: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.more + 1
 
     @property
     def is_control(self) -> bool:
@@ -117,41 +93,70 @@ class Batch(NamedTuple):
                 f"the batch before offset {self.next_offset} is not what its checksum says"
             )
 
-    def taken(self) -> Taken:
-        """Its records, for good. Raises CorruptRecordException where the parser makes nothing of them,
-        UnsupportedCodecError."""
-        data = bytes(self.data)
-        values = _taken(data, _VALUE)
-        offsets: Sequence[int] = range(self.first_offset, self.next_offset)
-        if len(offsets) != len(values):
-            # Some are gone, as their keys have newer ones.
-            offsets = _taken(data, _OFFSET)
-        is_packed = self.attributes & _CODEC
-        size = sum(map(len, filter(None, values))) if is_packed else len(data)
-        return Taken(data, 0, values, offsets, size)
+    @property
+    def head(self) -> _Head:
+        # Of one that was appended one time is told: the broker's.
+        is_appended = self.attributes & _APPENDED
+        time = self.last_time if is_appended else self.first_time
+        return self.first_offset, self.next_offset, self.rows, time, not is_appended
+
+    def payload(self) -> bytes | memoryview:
+        """Its records as the parser reads them. Raises CorruptRecordException, UnsupportedCodecError."""
+        packed = self.data[_HEADER.size :]
+        codec = self.attributes & _CODEC
+        if not (codec and self.rows):
+            return packed
+        if codec not in _UNPACKED:
+            raise UnsupportedCodecError(f"records are packed in way {codec}, which nobody knows")
+        try:
+            return _UNPACKED[codec](bytes(packed))
+        except MemoryError:
+            raise
+        except Exception as error:
+            # What codecs raise is of many kinds.
+            raise CorruptRecordException(f"{type(error).__name__}: {error}") from error
 
     def has_aborted(self) -> bool:
         """Whether it ends a transaction of which no record counts."""
-        markers = _taken(bytes(self.data), _KEY) if self.is_control else ()
+        if not self.is_control:
+            return False
+        markers = _Together([self.payload()], self.head).keys
         return any(one and struct.unpack_from(">hh", one)[1] == _ABORTED for one in markers)
 
 
-def whole_batches(data: memoryview) -> Iterator[Batch]:
-    """The batches that are there with all their bytes: a broker cuts off where it has told enough.
+class WholeBatches:
+    """The batches that are there with all their bytes: a broker cuts off where it has told enough. They
+    are made one after the other: Python's garbage collector would look at thousands.
 
     Raises UnsupportedVersionError for those of before Kafka 0.11, CorruptRecordException."""
-    place, size = 0, len(data)
-    while place + _FORMAT_AT < size:
-        end = place + _BEFORE_LENGTH + _LENGTH.unpack_from(data, place + _LENGTH_AT)[0]
-        if end > size:
-            return
-        if data[place + _FORMAT_AT] != _FORMAT:
-            raise UnsupportedVersionError(f"records of format {data[place + _FORMAT_AT]}")
-        if end < place + _HEADER.size:
-            raise CorruptRecordException(f"a batch of {end - place} bytes, which is none")
-        first, checksum, attributes, more, producer_id = _HEADER.unpack_from(data, place)
-        yield Batch(data[place:end], first, first + more + 1, checksum, attributes, producer_id)
-        place = end
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._places = data, [0]
+        place, size = 0, len(data)
+        while place + _FORMAT_AT < size:
+            end = place + _BEFORE_LENGTH + _LENGTH.unpack_from(data, place + _LENGTH_AT)[0]
+            if end > size:
+                break
+            if data[place + _FORMAT_AT] != _FORMAT:
+                raise UnsupportedVersionError(f"records of format {data[place + _FORMAT_AT]}")
+            if end < place + _HEADER.size:
+                raise CorruptRecordException(f"a batch of {end - place} bytes, which is none")
+            self._places.append(end)
+            place = end
+
+    def __len__(self) -> int:
+        return len(self._places) - 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self._batch, self._places, self._places[1:])
+
+    @property
+    def next_offset(self) -> int:
+        """What comes after the batches; 0: there are none."""
+        return self._batch(*self._places[-2:]).next_offset if len(self) else 0
+
+    def _batch(self, place: int, end: int) -> Batch:
+        return Batch(self._data[place:end], *_HEADER.unpack_from(self._data, place))
 
 
 def committed(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
@@ -171,14 +176,136 @@ def committed(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]]) -> I
             yield batch
 
 
-def _taken(data: bytes, what: attrgetter[Any], first: int = 0, end: int | None = None) -> list[Any]:
-    """Something of each record of a batch, or of some. What the parser and the codecs raise is of many
-    kinds: for a header whose name is not UTF-8, which some producers let through, or a text that was
-    packed wrongly."""
-    try:
-        found = map(what, DefaultRecordBatch(data))
-        return list(found if end is None else islice(found, first, end))
-    except (KafkaError, MemoryError):
-        raise
-    except Exception as error:
-        raise CorruptRecordException(f"{type(error).__name__}: {error}") from error
+def taken(batches: Iterable[Batch], most: int, most_bytes: int) -> Iterator[Taken]:
+    """Their records, for good: of batches together until there are `most` records, or that many bytes.
+    Raises CorruptRecordException where the parser makes nothing of them, UnsupportedCodecError."""
+    # No object of each batch: Python's garbage collector would look at thousands.
+    payloads, heads, rows, size = list[bytes | memoryview](), list[int](), 0, 0
+    for batch in batches:
+        payload = batch.payload()
+        payloads.append(payload)
+        heads += batch.head
+        rows, size = rows + batch.rows, size + len(payload)
+        if rows >= most or size >= most_bytes:
+            yield Taken(_Together(payloads, heads), 0, rows)
+            payloads, heads, rows, size = [], [], 0, 0
+    if payloads:
+        yield Taken(_Together(payloads, heads), 0, rows)
+
+
+class _Together:
+    """Batches as if they were one, whose first offset and time are 0: of their payloads and heads, one
+    after the other."""
+
+    def __init__(self, payloads: Sequence[bytes | memoryview], heads: Sequence[int]) -> None:
+        of_each = np.array(heads, np.int64).reshape(len(payloads), -1).T
+        self._firsts, ends, self._counts, self._times, self._are_counted = of_each
+        self.first_offset, self.next_offset = int(self._firsts[0]), int(ends[-1])
+        rows = int(self._counts.sum())
+        header = _TOGETHER.pack(0, 0, 0, _FORMAT, 0, 0, 0, 0, 0, -1, -1, -1, rows)
+        self._data = b"".join([header, *payloads])
+        self.size = len(self._data)
+        self.values: list[bytes | None] = self._each("value")
+        # Of some there are records gone, as their keys have newer ones.
+        are_whole = np.array_equal(self._firsts + self._counts, ends)
+        places = self._places() if are_whole else np.array(self._each("offset"), np.int64)
+        self.offsets: Integers = np.repeat(self._firsts, self._counts) + places
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        return self._each("key")
+
+    @cached_property
+    def timestamps(self) -> list[int]:
+        """Milliseconds since 1970."""
+        later = np.array(self._each("timestamp"), np.int64)
+        later *= np.repeat(self._are_counted, self._counts)
+        found: list[int] = (np.repeat(self._times, self._counts) + later).tolist()
+        return found
+
+    def _places(self) -> Integers:
+        """Of each record in its batch."""
+        ends = np.cumsum(self._counts)
+        return np.arange(len(self.values)) - np.repeat(ends - self._counts, self._counts)
+
+    def _each(self, what: str) -> list[Any]:
+        """Something of each record. What the parser raises is of many kinds: for a header whose name is
+        not UTF-8, which some producers let through."""
+        try:
+            return list(map(attrgetter(what), DefaultRecordBatch(self._data)))
+        except (KafkaError, MemoryError):
+            raise
+        except Exception as error:
+            raise CorruptRecordException(f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records of batches that were put together: from the first on and before the end, by place."""
+
+    of: _Together
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @property
+    def size(self) -> int:
+        """Their bytes, about."""
+        return self.of.size * len(self) // max(len(self.of.values), 1)
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return self.of.values[self.first : self.end]
+
+    @property
+    def offsets(self) -> Integers:
+        offsets: Integers = self.of.offsets[self.first : self.end]
+        return offsets
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        return self.of.keys[self.first : self.end]
+
+    @property
+    def timestamps(self) -> list[int]:
+        """Milliseconds since 1970."""
+        return self.of.timestamps[self.first : self.end]
+
+    @property
+    def next_offset(self) -> int:
+        """Where what comes after all of them begins."""
+        return self.of.next_offset
+
+    def cut(self, first: int, end: int) -> Taken:
+        """Those from the first on and before the end, by place."""
+        return Taken(self.of, self.first + first, min(self.first + end, self.end))
+
+    def between(self, start: int, end: int) -> Taken:
+        """Those with offsets from `start` and before `end`."""
+        if start <= self.of.first_offset and self.of.next_offset <= end:
+            return self
+        return self.cut(*np.searchsorted(self.offsets, (start, end)).tolist())
+
+
+class Records:
+    """Records in order of offset, at least one."""
+
+    def __init__(self, parts: Sequence[Taken]) -> None:
+        self._parts = parts
+        self.values = list(chain.from_iterable(part.values for part in parts))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def offsets(self) -> Integers:
+        return np.concatenate([part.offsets for part in self._parts])
+
+    def keys(self) -> Iterator[bytes | None]:
+        return chain.from_iterable(part.keys for part in self._parts)
+
+    def timestamps(self) -> Iterator[int]:
+        """Milliseconds since 1970."""
+        return chain.from_iterable(part.timestamps for part in self._parts)
