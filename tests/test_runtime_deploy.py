@@ -14,7 +14,7 @@ from lockstep.adapters.settings import Settings
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.changes import BeginAttempt, Change, CommitVersion, Landed, RecordInterval
 from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
-from lockstep.errors import Refused, Retry, WrongUse
+from lockstep.errors import ProjectError, Refused, Retry, WrongUse
 
 SPEC = """
 name: shop
@@ -233,3 +233,27 @@ def test_a_pipeline_that_is_open_goes_on_with_what_is_deployed(
         None,
         "latest",
     )
+
+
+def test_a_name_that_no_dag_can_have_is_not_deployed(tmp_path: Path, settings: Settings) -> None:
+    """Airflow would show nothing of it, or less of the others."""
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC.replace("shop", "shop~eu", 1), "utf-8")
+    with pytest.raises(ProjectError, match=r"spark-pipeline.yml:2:1: the name 'shop~eu' cannot be"):
+        deploying.propose(str(tmp_path), settings)
+    with pytest.raises(ProjectError, match="cannot be that of a DAG"):
+        deploying.deploy(str(tmp_path), settings)
+    assert runtime.deployed(settings) == ("shop",)
+
+
+def test_what_was_deployed_under_such_a_name_can_be_deployed_again(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queries may have to change, wherever it runs."""
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC.replace("shop", "my shop", 1), "utf-8")
+    with monkeypatch.context() as before_it_was_asked:
+        before_it_was_asked.setattr(deploying, "check_name", lambda *_: None)
+        deploying.deploy(str(tmp_path), settings)
+    folder = write(tmp_path, ", 'startingOffsets' = 'latest'")
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC.replace("shop", "my shop", 1), "utf-8")
+    files = deploying.deploy(folder, settings).files
+    assert "latest" in dict(files.files)["sql/shop.sql"]

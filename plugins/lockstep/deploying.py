@@ -35,6 +35,7 @@ from lockstep.runtime import (
 from lockstep.sql.circuit import Circuit, Project, ProjectFiles, SourceTable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
+from lockstep.sql.reading.spec import check_name, parse_spec
 from lockstep.sql.rebuild import Rebuild, plan_rebuild
 from lockstep.sql.sources.source_layout import decoding_options
 from lockstep.sql.sources.watermarks import watermark_of
@@ -58,12 +59,14 @@ class Proposal:
 def propose(folder: str, settings: Settings) -> Proposal:
     """Read a project folder and compare it with what is deployed; changes nothing.
 
-    Raises ProjectError; WrongUse for other files while steps are run again after a rollback.
+    Raises ProjectError, for a new name also where no DAG can have it; WrongUse for other files while
+    steps are run again after a rollback.
     """
     project, circuit, files = load_files(folder, settings)
-    try:
-        state = SqlStore(settings.store_url).read(project.name)
-    except NotDeployed:
+    state = _state(project.name, settings)
+    if state is None:
+        spec = parse_spec(files.spec)
+        check_name(spec.name, spec.name_line)
         return Proposal(project, circuit, files, _change(project, circuit, files))
     if state.dropped and files != state.files:
         raise WrongUse(
@@ -74,6 +77,13 @@ def propose(folder: str, settings: Settings) -> Proposal:
             next_step=f"lockstep run DIR --once, or lockstep rollback {project.name} --undo",
         )
     return _compared(project, circuit, files, state, settings)
+
+
+def _state(name: str, settings: Settings) -> PipelineState | None:
+    try:
+        return SqlStore(settings.store_url).read(name)
+    except NotDeployed:
+        return None
 
 
 def reconcile(name: str, settings: Settings, forget: Collection[str] = ()) -> PipelineState:

@@ -6,6 +6,7 @@ __all__ = [
     "FAILED_ROWS_TABLE",
     "LAYOUTS_TABLE",
     "MAIN",
+    "MAINTENANCE_SUFFIX",
     "MARKED_TAG",
     "ROOT_TAG",
     "STEPS_TABLE",
@@ -49,6 +50,9 @@ FAILED_ROWS_TABLE = "_failed_rows"
 
 LAYOUTS_TABLE = "_layouts"
 """The Iceberg copy of the layouts under which versions were made."""
+
+MAINTENANCE_SUFFIX = "__maintenance"
+"""How the id of the second DAG of a pipeline ends; the pipeline's name stands before it."""
 
 TRACE_PREFIX = "_trace_"
 """How the names of trace tables begin; the hash of the plan follows."""

@@ -17,6 +17,7 @@ from lockstep.airflow.submit import (
     SubmitPublishOperator,
     SubmitRunOperator,
 )
+from lockstep.sql.reading.spec import is_dag_id
 
 pytestmark = pytest.mark.airflow
 
@@ -89,6 +90,44 @@ def test_a_broken_pipeline_shows_as_a_dag_that_says_why_and_hides_no_other(
     assert "broken" in dags["bad"].tags
     assert reason in (dags["bad"].doc_md or "")
     assert reason in dags["bad"].get_task("explain").fault
+
+
+@pytest.mark.parametrize("name", ["shop~eu", "shop eu", "shop__maintenance", "s" * 245, "ü\n"])
+def test_a_name_that_no_dag_can_have_takes_no_other_dag_away(tmp_path: Path, name: str) -> None:
+    """It was deployed when nobody asked."""
+    for one in (name, "shop", "shop_eu"):
+        record(tmp_path, one, f"name: {one}\n")
+    dags = parse()
+    sound = {"shop", "shop__maintenance", "shop_eu", "shop_eu__maintenance"}
+    assert sound < set(dags)
+    assert not any("broken" in dags[one].tags for one in sound)
+    [odd] = set(dags) - sound
+    assert "broken" in dags[odd].tags
+    assert "cannot be that of a DAG in Airflow" in dags[odd].get_task("explain").fault
+
+
+def test_in_front_of_a_task_a_broken_pipeline_is_found_by_its_dag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, "shop~eu", spec("shop~eu"))
+    record(tmp_path, "shop", spec("shop"))
+    [odd] = parse().keys() - {"shop", "shop__maintenance"}
+    monkeypatch.setenv(PARSED_DAG, odd)
+    assert sorted(parse()) == [odd]
+
+
+@pytest.mark.parametrize(
+    "name", ["shop", "2nd-shop.eu_1", "größe", "a" * 237, "a" * 238, "a b", "a~b", "a/b", "a:b", ""]
+)
+def test_a_name_can_be_deployed_where_airflow_takes_its_two_dags(name: str) -> None:
+    def takes(dag_id: str) -> bool:
+        try:
+            DAG(dag_id, schedule=None)
+        except ValueError:
+            return False
+        return True
+
+    assert is_dag_id(name) == (takes(name) and takes(f"{name}__maintenance"))
 
 
 def test_in_front_of_a_task_only_its_dag_is_made(

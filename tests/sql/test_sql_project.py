@@ -14,7 +14,7 @@ from lockstep.sql.circuit import ProjectFiles, SourceColumn
 from lockstep.sql.explain import explain
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
-from lockstep.sql.reading.spec import OWN_SETTINGS, parse_spec
+from lockstep.sql.reading.spec import OWN_SETTINGS, check_name, parse_spec
 from lockstep.sql.reading.syntax import SourceText
 
 VIEW = "CREATE MATERIALIZED VIEW w AS SELECT a FROM t"
@@ -403,3 +403,36 @@ def test_an_audit_is_a_query_that_no_sink_can_read() -> None:
         )
     with pytest.raises(ProjectError, match="publishes nothing"):
         project("CREATE AUDIT x AS SELECT b FROM t;")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("my shop", "' '"),
+        ("shop~eu/1", "'/', '~'"),
+        ("shop\n", "'\\n'"),
+        ("s" * 238, "238 characters"),
+        (
+            "shop__maintenance",
+            "__maintenance at its end, as the DAG that maintains another pipeline",
+        ),
+    ],
+)
+def test_a_name_that_no_dag_can_have(name: str, found: str) -> None:
+    with pytest.raises(ProjectError) as refused:
+        check_name(name, 3)
+    lines = str(refused.value).splitlines()
+    assert (
+        lines[0] == f"spark-pipeline.yml:3:1: the name {name!r} cannot be that of a DAG in Airflow"
+    )
+    assert lines[1] == (
+        "  expected: up to 237 letters, digits, dots, dashes and underscores, without __maintenance at "
+        "their end"
+    )
+    assert lines[2].startswith(f"  found: {found}")
+    assert lines[3] == "  next: write another `name:` in spark-pipeline.yml, as shop"
+
+
+def test_the_line_of_the_name_is_known() -> None:
+    spec = parse_spec("# a shop\n" + SPEC)
+    assert (spec.name, spec.name_line) == ("shop", 2)

@@ -2,7 +2,8 @@
 
 A pipeline whose record makes no DAG (a schedule that nobody can read, a spec that is no YAML) does
 not hide the others: under its own name there is a DAG without a schedule, tagged `broken`, whose
-page says what is wrong and whose only task fails with the same words.
+page says what is wrong and whose only task fails with the same words. Where the name is the fault,
+as no DAG can have it, that DAG is called nearly so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import yaml
@@ -22,11 +24,10 @@ from lockstep.airflow.schedule import timetable
 from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import PipelineState
 from lockstep.errors import WrongUse
-from lockstep.sql.reading.spec import written_configuration
+from lockstep.ids import MAINTENANCE_SUFFIX
+from lockstep.sql.reading.spec import check_name, is_dag_id, written_configuration
 
-__all__ = ["MAINTENANCE_SUFFIX", "Deployed", "describe", "maintenance_dag", "pipeline_dags"]
-
-MAINTENANCE_SUFFIX = "__maintenance"
+__all__ = ["Deployed", "describe", "maintenance_dag", "pipeline_dags"]
 
 # Far in the past: a run by hand for a time before it would end without any task.
 START = datetime(2000, 1, 1, tzinfo=UTC)
@@ -77,11 +78,12 @@ def pipeline_dags(name: str, settings: Settings, wanted: str | None) -> tuple[DA
 
     `wanted` is the only dag_id that is needed (a task is about to run), or None for all.
     """
-    if wanted is not None and wanted not in (name, name + MAINTENANCE_SUFFIX, _plain_id(name)):
+    if wanted is not None and wanted not in (_plain_id(name), name + MAINTENANCE_SUFFIX):
         return ()
     try:
         from lockstep.runtime import recorded
 
+        check_name(name)
         deployed = describe(recorded(name, settings))
         return (pipeline_dag(deployed), maintenance_dag(deployed))
     # Any fault at all: one pipeline's must not become that of the whole file.
@@ -180,8 +182,12 @@ def _broken_dag(name: str, error: Exception) -> DAG:
 
 
 def _plain_id(name: str) -> str:
-    """A name that Airflow takes as a dag_id, for a pipeline whose name might be the fault."""
-    return re.sub(r"[^\w.~-]", "_", name)[:200]
+    """The name, where that can be a DAG's; else one that can, and that no other pipeline has: two names
+    may differ in no sign that Airflow takes."""
+    if is_dag_id(name):
+        return name
+    plain = re.sub(r"[^\w.-]", "_", name)[:200]
+    return f"{plain}.{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def _params() -> dict[str, Param]:

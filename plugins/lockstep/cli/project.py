@@ -179,6 +179,7 @@ def deploy(folder: str, yes: bool) -> None:
     and nothing else: it is counted first, and asked for.
     """
     from lockstep import deploying
+    from lockstep.sql.reading.spec import is_dag_id
 
     settings = Settings.load()
 
@@ -186,6 +187,8 @@ def deploy(folder: str, yes: bool) -> None:
         return yes or _is_approved(proposal, settings)
 
     state = deploying.deploy(folder, settings, approves)
+    # Names that were deployed when nobody asked have none of their own.
+    has_dag = settings.airflow_url and is_dag_id(state.name)
     result = {
         "name": state.name,
         "incarnation": state.incarnation,
@@ -193,14 +196,12 @@ def deploy(folder: str, yes: bool) -> None:
         "version": state.version.number,
         "rebuilds": state.replaced is not None,
         "sinks": [sink.name for sink in state.sinks],
-        "airflow": f"{settings.airflow_url}/dags/{state.name}" if settings.airflow_url else "",
+        "airflow": f"{settings.airflow_url}/dags/{state.name}" if has_dag else "",
     }
 
     def text() -> str:
         follow = (
-            f"its DAG: {result['airflow']}"
-            if settings.airflow_url
-            else f"next: lockstep run {folder} --once"
+            f"its DAG: {result['airflow']}" if has_dag else f"next: lockstep run {folder} --once"
         )
         return f"pipeline {state.name} is deployed, at version {state.version.number}\n{follow}"
 

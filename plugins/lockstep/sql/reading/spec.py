@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from lockstep.errors import Position, ProjectError
+from lockstep.ids import MAINTENANCE_SUFFIX
 from lockstep.sql.circuit import (
     MADE_SUFFIX,
     ON_ERROR,
@@ -28,6 +29,8 @@ __all__ = [
     "SPEC_FILE",
     "SQL_SUFFIX",
     "Spec",
+    "check_name",
+    "is_dag_id",
     "parse_spec",
     "read_project_files",
     "written_configuration",
@@ -41,9 +44,15 @@ DEFAULT_CATALOG = "lake"
 DEFAULT_DATABASE = "default"
 
 
+_NO_DAG_ID = re.compile(r"[^\w.-]")
+LONGEST_NAME = 250 - len(MAINTENANCE_SUFFIX)
+"""An id of a DAG has at most 250 characters in Airflow, and a pipeline's second one is longer."""
+
+
 @dataclass(frozen=True)
 class Spec:
-    """The spec, checked. `include` are the glob patterns of `libraries`."""
+    """The spec, checked, but for what `check_name` looks at. `include` are the glob patterns of
+    `libraries`, `name_line` is where the name stands."""
 
     name: str
     storage: str
@@ -51,6 +60,7 @@ class Spec:
     database: str
     include: tuple[str, ...]
     configuration: Mapping[str, str] = field(hash=False)
+    name_line: int = 1
 
     def variables(self, installation: Mapping[str, str]) -> dict[str, str]:
         """What `${...}` in the project's files can name. What the project says itself comes first, so
@@ -121,6 +131,34 @@ def parse_spec(text: str) -> Spec:
         database=data.get("database") or data.get("schema") or DEFAULT_DATABASE,
         include=_include(data, lines.get("libraries", 1)),
         configuration=_configuration(written_configuration(text), lines.get("configuration", 1)),
+        name_line=lines.get("name", 1),
+    )
+
+
+def is_dag_id(name: str) -> bool:
+    """Whether Airflow can have a pipeline's two DAGs, and no other pipeline's stands in their place."""
+    is_plain = bool(name) and not _NO_DAG_ID.search(name)
+    return is_plain and len(name) <= LONGEST_NAME and not name.endswith(MAINTENANCE_SUFFIX)
+
+
+def check_name(name: str, line: int = 1) -> None:
+    """Raise ProjectError for a name that is no `is_dag_id`. That is asked before a pipeline is recorded
+    for the first time: what was recorded when nobody asked has to be read all the same."""
+    if is_dag_id(name):
+        return
+    signs = sorted(set(_NO_DAG_ID.findall(name)))
+    found = ", ".join(map(repr, signs)) or f"{len(name)} characters"
+    if not signs and name.endswith(MAINTENANCE_SUFFIX):
+        found = (
+            f"{MAINTENANCE_SUFFIX} at its end, as the DAG that maintains another pipeline has it"
+        )
+    raise _wrong(
+        f"the name {name!r} cannot be that of a DAG in Airflow",
+        f"up to {LONGEST_NAME} letters, digits, dots, dashes and underscores, without "
+        f"{MAINTENANCE_SUFFIX} at their end",
+        found,
+        f"write another `name:` in {SPEC_FILE}, as shop",
+        line,
     )
 
 
