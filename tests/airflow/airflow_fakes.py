@@ -148,7 +148,7 @@ class Memory:
     def get(self, key: str, default: Any = None) -> Any:
         return self.kept.get(key, default)
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:  # noqa: ARG002
         self.kept[key] = value
 
     def delete(self, key: str) -> None:

@@ -24,7 +24,7 @@ from lockstep.airflow.operators import (
 )
 from lockstep.control.job import Difference
 from lockstep.control.model import RunState
-from lockstep.errors import EngineFailed, SourceChanged
+from lockstep.errors import EngineFailed, SourceChanged, Unreachable, WrongUse
 
 Opener = Callable[[FakePipeline], FakePipeline]
 
@@ -118,6 +118,73 @@ def test_a_run_can_ask_for_all_state_to_be_made_anew(
     PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": "reconcile"}))
     PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": "advance"}))
     assert asked == ["shop"]
+
+
+@pytest.fixture
+def stops(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The times that a pipeline is asked to stop."""
+    asked: list[str] = []
+    monkeypatch.setattr(runtime, "desire", lambda name, *_: asked.append(name))
+    opened(FakePipeline(fails={"plan": [EngineFailed("died after it had asked")]}))
+    return asked
+
+
+def stop(memory: Memory | None, clear_number: int = 0) -> None:
+    run = dag_run("manual", clear_number)
+    asking = context(params={"ask": "stop"}, task_state_store=memory, dag_run=run)
+    PlanOperator(task_id="plan", pipeline="shop").execute(asking)
+
+
+def test_a_run_asks_once_however_often_it_is_tried_or_cleared(stops: list[str]) -> None:
+    """Somebody may have resumed the pipeline since."""
+    memory = Memory()
+    with pytest.raises(EngineFailed):
+        stop(memory)
+    stop(memory)
+    stop(memory, clear_number=1)
+    assert stops == ["shop"]
+    stop(Memory())
+    assert stops == ["shop", "shop"]
+
+
+def test_a_cleared_run_of_which_nothing_is_remembered_does_not_ask(stops: list[str]) -> None:
+    with pytest.raises(EngineFailed):
+        stop(None)
+    stop(None, clear_number=1)
+    assert stops == ["shop"]
+
+
+def test_a_try_that_died_before_it_asked_leaves_that_to_the_next(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([Unreachable("the control store does not answer"), None])
+    asked: list[str] = []
+
+    def desire(name: str, *_: object) -> None:
+        if error := next(outcomes):
+            raise error
+        asked.append(name)
+
+    monkeypatch.setattr(runtime, "desire", desire)
+    opened(FakePipeline())
+    memory = Memory()
+    with pytest.raises(Unreachable):
+        stop(memory)
+    stop(memory)
+    assert asked == ["shop"]
+
+
+def test_what_cannot_be_asked_for_is_not_tried_again(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise WrongUse("pipeline shop has no version yet", next_step="lockstep trigger shop --once")
+
+    monkeypatch.setattr(deploying, "reconcile", refuse)
+    pipeline = opened(FakePipeline())
+    with pytest.raises(AirflowFailException, match="next: lockstep trigger shop --once"):
+        PlanOperator(task_id="plan", pipeline="shop").execute(context(params={"ask": "reconcile"}))
+    assert pipeline.calls == ["close"]
 
 
 def publish(pipeline: FakePipeline, store: Memory) -> Any:

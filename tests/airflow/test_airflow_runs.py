@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from airflow_installation import Airflow, wait_for
 
+from lockstep import runtime
+from lockstep.adapters.settings import Settings
+from lockstep.control.model import RunState
+
 pytestmark = pytest.mark.airflow
 
 
@@ -107,6 +111,19 @@ def test_a_run_that_is_cleared_compares_what_is_published(airflow: Airflow, sche
     assert airflow.ended("shop", run_id)["state"] == "success"
     assert airflow.xcom("shop", run_id, "run")["replayed"] is not None
     assert airflow.get("assets/events", source_run_id=run_id)["asset_events"] == []
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_run_that_is_cleared_does_not_ask_again(airflow: Airflow) -> None:
+    settings = Settings.load({"LOCKSTEP_HOME": str(airflow.installation.home)})
+    run_id = by_hand(airflow, {"ask": "pause"})["dag_run_id"]
+    assert runtime.recorded("shop", settings).desired is RunState.PAUSE
+    runtime.desire("shop", RunState.RUN, settings)
+    cleared = airflow.post(f"dags/shop/dagRuns/{run_id}/clear", {"dry_run": False})
+    assert cleared.status_code == 200, cleared.text
+    assert airflow.ended("shop", run_id)["state"] == "success"
+    assert "has asked pipeline shop to pause already" in airflow.log("shop", run_id, "plan")
+    assert runtime.recorded("shop", settings).desired is RunState.RUN
 
 
 @pytest.mark.usefixtures("scheduled")

@@ -11,7 +11,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator, BaseOperatorLink
+from airflow.sdk import (  # type: ignore[attr-defined]  # the stubs lack one
+    NEVER_EXPIRE,
+    Asset,
+    AssetAlias,
+    BaseOperator,
+    BaseOperatorLink,
+)
 from airflow.sdk.exceptions import AirflowFailException
 
 from lockstep.adapters.settings import Settings
@@ -184,6 +190,17 @@ def _changed(
     return changed
 
 
+_ASKED = "asked"
+
+
+def _was_asked(memory: Any, asked: tasks.Ask, context: Context) -> bool:
+    """Whether an earlier try of this task has asked that; it may have died before. Where nothing
+    remembers, a run that was cleared is taken to have asked."""
+    if memory is None:
+        return bool(context["dag_run"].clear_number)
+    return bool(memory.get(_ASKED) == asked.value)
+
+
 def _interval_again(context: Context) -> tuple[datetime, datetime] | None:
     """The data interval of a run that somebody asked for again: a backfill's, or a cleared one's."""
     run = context["dag_run"]
@@ -219,8 +236,8 @@ class PlanOperator(_StageOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         asked = tasks.Ask((context.get("params") or {}).get("ask") or tasks.Ask.ADVANCE)
-        self._ask(asked)
         with self.opened() as pipeline:
+            self._ask(asked, context)
             planned = tasks.plan(pipeline, _until(context), self.progress)
         self.outcome = tasks.planned_text(planned)
         interval = planned.interval
@@ -231,17 +248,30 @@ class PlanOperator(_StageOperator):
             "more": planned.behind,
         }
 
-    def _ask(self, asked: tasks.Ask) -> None:
-        """What a person wants of the pipeline besides advancing it; recorded before the run plans."""
+    def _ask(self, asked: tasks.Ask, context: Context) -> None:
+        """What a person wants of the pipeline besides advancing it; recorded before the run plans.
+
+        Once a DAG run: whoever has asked otherwise since then is not overruled by another try, or by
+        somebody who clears the run.
+        """
         from lockstep import deploying, runtime
 
         if asked is tasks.Ask.ADVANCE:
+            return
+        memory = context.get("task_state_store")
+        if _was_asked(memory, asked, context):
+            self.progress(
+                f"this run has asked pipeline {self.pipeline} to {asked.value} already, and does not do "
+                "so again; that takes another run"
+            )
             return
         settings = Settings.load()
         if asked is tasks.Ask.RECONCILE:
             deploying.reconcile(self.pipeline, settings)
         else:
             runtime.desire(self.pipeline, tasks.DESIRED[asked], settings)
+        if memory is not None:
+            memory.set(_ASKED, asked.value, retention=NEVER_EXPIRE)
         self.progress(f"pipeline {self.pipeline} was asked to {asked.value}")
 
 
