@@ -120,6 +120,20 @@ def test_deploy_records_and_shows(shop: str, capsys: pytest.CaptureFixture[str])
     assert "no recorded steps yet" in capsys.readouterr().out
 
 
+def test_before_the_first_version_a_source_is_forgotten_and_nothing_made_anew(
+    shop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("deploy", shop) == 0
+    capsys.readouterr()
+    assert run("reconcile", "shop") == 2
+    assert "pipeline shop has no version yet" in capsys.readouterr().err
+    assert run("reconcile", "shop", "--forget", "orders") == 0
+    assert capsys.readouterr().out == (
+        "shop has no state yet, and reads orders from what it holds now\n"
+        "next: lockstep trigger shop --once, or lockstep run DIR --once\n"
+    )
+
+
 def test_no_broker_is_taken_for_granted(
     shop: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,19 @@ def test_state_is_made_anew_only_where_there_is_some(settings: Settings) -> None
     assert state.positions == ()
 
 
+def test_before_the_first_version_a_source_can_be_forgotten(settings: Settings) -> None:
+    """What is recorded of it may be gone, and every run refuses to read on."""
+    with pytest.raises(WrongUse, match="has no source items"):
+        deploying.reconcile("shop", settings, ("items",))
+    slice_ = TopicSlice("orders", "orders", "id", (OffsetRange(0, 10, 20),))
+    division = Division(0, datetime(2026, 1, 1, tzinfo=UTC), (slice_,))
+    recorded = SqlStore(settings.store_url).apply("shop", RecordInterval(Interval((division,))))
+    assert isinstance(recorded, Landed)
+    state = deploying.reconcile("shop", settings, ("orders",))
+    assert (state.positions, state.replaced) == ((), None)
+    assert state.pending is not None
+
+
 def test_a_stage_refuses_where_no_broker_is_known(tmp_path: Path, settings: Settings) -> None:
     """Airflow's tasks come this way, without the command line."""
     sql = tmp_path / "sql" / "shop.sql"

@@ -89,11 +89,11 @@ def _state(name: str, settings: Settings) -> PipelineState | None:
 def reconcile(name: str, settings: Settings, forget: Collection[str] = ()) -> PipelineState:
     """Have the next interval make all state of a deployed pipeline anew from the sources, and publish
     by what the views then differ. The sources `forget` are read from the first record that they hold
-    now, as if they had just been declared. Raises NotDeployed; WrongUse for a source that there is
-    not, or where there is no version yet."""
+    now, as if they had just been declared; before the first version that is all, as there is no state.
+    Raises NotDeployed; WrongUse for a source that there is not, or where there is nothing to be done."""
     store = SqlStore(settings.store_url)
     state = store.read(name)
-    if state.version.number == 0:
+    if state.version.number == 0 and not forget:
         raise WrongUse(
             f"pipeline {name} has no version yet",
             expected="a version, whose state is to be made anew",

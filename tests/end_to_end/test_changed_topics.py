@@ -119,11 +119,7 @@ def test_a_topic_that_was_made_anew_is_read_from_what_it_holds(
         market.send([("nut", 1)])
         with Pipeline(market.name, market.settings) as pipeline:
             assert pipeline.plan(None, print).interval is not None
-    admin = AdminClient({"bootstrap.servers": market.bootstrap})
-    for future in admin.delete_topics([market.name]).values():
-        future.result(timeout=30)
-    wait_until_gone(admin, market.name)
-    create_topics(KafkaConnection(market.bootstrap), {market.name: 2})
+    made_anew(market)
     # more than before, so that the offsets that were divided are there again
     market.send([("nut", 1), ("cork", 3)] * 20)
     with pytest.raises(SourceChanged, match="was deleted and made anew") as changed:
@@ -136,6 +132,37 @@ def test_a_topic_that_was_made_anew_is_read_from_what_it_holds(
     market.advance()
     assert market.view("totals") == Counter([("nut", 21), ("cork", 60)])
     market.check()
+
+
+def test_a_topic_that_was_made_anew_before_the_first_version(
+    spark: Any, spark_server: Any, broker: Any, database: str, tmp_path: Path
+) -> None:
+    settings = settings_of(spark_server, tmp_path / "home", broker)
+    market = Market(spark, settings, database, tmp_path / "project")
+    create_topics(KafkaConnection(broker.bootstrap), {database: 2, f"{database}_out": 1})
+    market.send([("nut", 5), ("bolt", 1)])
+    market.deploy(FIRST)
+    with Pipeline(market.name, market.settings) as pipeline:
+        assert pipeline.plan(None, print).interval is not None
+    made_anew(market)
+    market.send([("nut", 1), ("cork", 3)])
+    with pytest.raises(SourceChanged, match="was deleted and made anew"):
+        market.advance()
+    reconcile(market.name, market.settings, ("sales",))
+    market.advance()
+    assert market.view("totals") == Counter([("nut", 1), ("cork", 3)])
+    market.send([("nut", 1)])
+    market.advance()
+    market.check()
+
+
+def made_anew(market: Market) -> None:
+    """The topic with the same name, and another id."""
+    admin = AdminClient({"bootstrap.servers": market.bootstrap})
+    for future in admin.delete_topics([market.name]).values():
+        future.result(timeout=30)
+    wait_until_gone(admin, market.name)
+    create_topics(KafkaConnection(market.bootstrap), {market.name: 2})
 
 
 def wait_until_gone(admin: AdminClient, topic: str) -> None:

@@ -141,13 +141,14 @@ def reconcile(pipeline: str, forget: tuple[str, ...]) -> None:
 
     state = deploying.reconcile(pipeline_name(pipeline), Settings.load(), forget)
     result = {"pipeline": state.name, "version": state.version.number, "step": state.next_step}
-    show(
-        result,
-        lambda: (
-            f"step {state.next_step} of {state.name} makes all state anew\n"
-            f"next: lockstep trigger {state.name} --once, or lockstep run DIR --once"
-        ),
-    )
+
+    def text() -> str:
+        what = f"step {state.next_step} of {state.name} makes all state anew"
+        if state.version.number == 0:
+            what = f"{state.name} has no state yet, and reads {', '.join(forget)} from what it holds now"
+        return f"{what}\nnext: lockstep trigger {state.name} --once, or lockstep run DIR --once"
+
+    show(result, text)
 
 
 @click.argument("pipeline", metavar="PIPELINE|DIR")
