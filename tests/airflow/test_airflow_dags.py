@@ -12,11 +12,13 @@ import pytest
 from airflow.sdk import DAG
 from airflow_installation import REPOSITORY, Installation, record
 
+from lockstep import runtime
 from lockstep.airflow.submit import (
     SubmitMaintainOperator,
     SubmitPublishOperator,
     SubmitRunOperator,
 )
+from lockstep.errors import Unreachable
 from lockstep.sql.reading.spec import is_dag_id
 
 pytestmark = pytest.mark.airflow
@@ -90,6 +92,20 @@ def test_a_broken_pipeline_shows_as_a_dag_that_says_why_and_hides_no_other(
     assert "broken" in dags["bad"].tags
     assert reason in (dags["bad"].doc_md or "")
     assert reason in dags["bad"].get_task("explain").fault
+
+
+def test_a_store_that_does_not_answer_breaks_no_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow keeps the DAGs of a file that cannot be imported: a task that is at work goes on."""
+    record(tmp_path, "shop", spec("shop"))
+
+    def away(*_: object) -> None:
+        raise Unreachable("the control store does not answer", next_step="lockstep status")
+
+    monkeypatch.setattr(runtime, "recorded", away)
+    with pytest.raises(Unreachable, match="the control store does not answer"):
+        parse()
 
 
 @pytest.mark.parametrize("name", ["shop~eu", "shop eu", "shop__maintenance", "s" * 245, "ü\n"])

@@ -4,6 +4,9 @@ A pipeline whose record makes no DAG (a schedule that nobody can read, a spec th
 not hide the others: under its own name there is a DAG without a schedule, tagged `broken`, whose
 page says what is wrong and whose only task fails with the same words. Where the name is the fault,
 as no DAG can have it, that DAG is called nearly so.
+
+A control store that does not answer is no fault of a pipeline: the file then fails as a whole, and
+Airflow goes on with the DAGs that it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from lockstep.airflow import operators, tasks
 from lockstep.airflow.schedule import timetable
 from lockstep.control.maintenance import MAINTENANCE_SECONDS
 from lockstep.control.model import PipelineState
-from lockstep.errors import WrongUse
+from lockstep.errors import Retry, WrongUse
 from lockstep.ids import MAINTENANCE_SUFFIX
 from lockstep.sql.reading.spec import check_name, is_dag_id, written_configuration
 
@@ -76,7 +79,8 @@ def describe(recorded: PipelineState) -> Deployed:
 def pipeline_dags(name: str, settings: Settings, wanted: str | None) -> tuple[DAG, ...]:
     """The DAGs of one deployed pipeline, or the DAG that says why it has none.
 
-    `wanted` is the only dag_id that is needed (a task is about to run), or None for all.
+    `wanted` is the only dag_id that is needed (a task is about to run), or None for all. Raises Retry
+    where the control store does not answer.
     """
     if wanted is not None and wanted not in (_plain_id(name), name + MAINTENANCE_SUFFIX):
         return ()
@@ -86,7 +90,10 @@ def pipeline_dags(name: str, settings: Settings, wanted: str | None) -> tuple[DA
         check_name(name)
         deployed = describe(recorded(name, settings))
         return (pipeline_dag(deployed), maintenance_dag(deployed))
-    # Any fault at all: one pipeline's must not become that of the whole file.
+    except Retry:
+        # A DAG without the tasks of the one before would end the interval that is under way.
+        raise
+    # Any other fault at all: one pipeline's must not become that of the whole file.
     except Exception as error:
         return (_broken_dag(name, error),)
 
