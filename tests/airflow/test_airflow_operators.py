@@ -24,7 +24,7 @@ from lockstep.airflow.operators import (
 )
 from lockstep.control.job import Difference
 from lockstep.control.model import RunState
-from lockstep.errors import EngineFailed, SourceChanged, Unreachable, WrongUse
+from lockstep.errors import EngineFailed, LockstepError, SourceChanged, Unreachable, WrongUse
 
 Opener = Callable[[FakePipeline], FakePipeline]
 
@@ -254,6 +254,31 @@ def test_a_run_that_is_asked_for_again_and_differs_fails_at_once(opened: Opener)
         RunOperator(task_id="run", pipeline="shop").execute(context(dag_run=dag_run("backfill")))
     assert "step 4 of view counts was replayed, and gives other rows" in str(failed.value)
     assert '-1 {"n":3}' in str(failed.value)
+
+
+TOO_OLD = WrongUse(
+    "pipeline shop cannot run steps after 2013-01-01T00:00:00+00:00 again: no version that old is kept",
+    next_step="ask for later times",
+)
+RECORDS_GONE = SourceChanged("source orders: topic o, partition 0: 9 offsets were removed")
+
+
+@pytest.mark.parametrize("error", [TOO_OLD, RECORDS_GONE])
+def test_a_cleared_run_that_cannot_be_compared_any_more_says_so_and_succeeds(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch, error: LockstepError
+) -> None:
+    """A run that failed long ago could never be made green."""
+    lines: list[str] = []
+    monkeypatch.setattr(Stage, "progress", lambda _, line: lines.append(line))
+    pipeline = committed(opened)
+    publish(pipeline, Memory())
+    pipeline.fails = {"backfill": [error]}
+    pipeline.calls.clear()
+    run = RunOperator(task_id="run", pipeline="shop")
+    done = run.execute(context({"more": False}, dag_run=dag_run(clear_number=1)))
+    assert (done["replayed"], done["intervals"]) == (None, 0)
+    assert pipeline.calls == ["backfill", "run", "close"]
+    assert f"not compared: {error}" in lines
 
 
 def test_a_backfill_of_what_is_not_published_advances(opened: Opener) -> None:

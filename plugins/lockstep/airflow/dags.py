@@ -232,7 +232,8 @@ def _doc(deployed: Deployed) -> str:
         f"### {deployed.name}\n\n"
         "Each run advances the pipeline until the end of its data interval is recorded and "
         "published. What is recorded once is never recorded again: a run that finds nothing to do "
-        "succeeds.\n\n"
+        "succeeds. One of a backfill, or that was cleared, compares what it finds published, as far "
+        "as versions are kept, and fails where rows differ.\n\n"
         f"Published views:\n{views or '- none'}\n\n"
         f"Project: `{deployed.folder}`, engine: `{deployed.engine}`\n"
     )

@@ -13,8 +13,8 @@ on the data. What each stage does follows from what is recorded, never from what
 said: the only thing handed on is whether plan saw more to do, which saves run a question.
 
 A backfill's run, or one that was cleared, whose data interval is published already, has nothing to
-advance: its run task runs the steps of that interval again and compares (`replay`). Nothing changes by
-that, so nobody downstream is told.
+advance: its run task runs the steps of that interval again and compares (`replay`), where what that
+takes is still there. Nothing changes by that, so nobody downstream is told.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lockstep.control.model import PipelineState, RunState
 from lockstep.control.output_log import require_equal
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Backfilled, Committed, Maintained, Planned, Published
-from lockstep.errors import WrongUse
+from lockstep.errors import SourceChanged, WrongUse
 
 __all__ = [
     "DESIRED",
@@ -185,12 +185,19 @@ def replay(
     pipeline: Opened, start: datetime, end: datetime, progress: Progress
 ) -> Backfilled | None:
     """Run the steps of a data interval again and compare; None where they are not all published yet,
-    so that there is something to advance. Raises StateDiverged where they give other rows."""
+    so that there is something to advance, or where they cannot be compared any more: what is asked of a
+    run is to advance, and that is done. Raises StateDiverged where they give other rows."""
     start, end = _plain(start), _plain(end)
     if not pipeline.is_published(end):
         return None
     progress(f"published already; the steps up to {_utc(end)} are run again and compared")
-    found = in_turn(lambda: pipeline.backfill(start, end, progress), progress)
+    try:
+        found = in_turn(lambda: pipeline.backfill(start, end, progress), progress)
+    except (WrongUse, SourceChanged) as error:
+        # Too old, or of another project, or its records are gone. What also keeps a pipeline from
+        # advancing is raised again by that.
+        progress(f"not compared: {error}")
+        return None
     progress(found.text)
     require_equal(pipeline.name, found.compared)
     return found
