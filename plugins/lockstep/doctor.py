@@ -52,7 +52,9 @@ def _findings(state: PipelineState, project: Project, settings: Settings) -> Ite
         yield from _tables(state, tables)
     except LockstepError as error:
         yield diagnosis.of_error("tables", error)
-    for sink in state.sinks:
+    moved = state.version_sinks
+    yield from (diagnosis.of_waiting(state, sink) for sink in state.sinks if sink not in moved)
+    for sink in moved:
         try:
             yield _sink(state, sink, project, tables)
         except LockstepError as error:

@@ -108,6 +108,18 @@ def test_the_markers_of_a_topic() -> None:
     )
 
 
+def test_what_waits_for_the_next_version() -> None:
+    view, topic = (diagnosis.of_waiting(STATE, sink) for sink in STATE.sinks)
+    assert (view.subject, topic.subject) == ("view v", "sink k")
+    assert said([topic]) == [
+        (
+            Health.NOTE,
+            "it is new, and waits for version 3",
+            "nothing: the next run makes it",
+        )
+    ]
+
+
 def test_what_is_at_work() -> None:
     begun = (
         *life(1),

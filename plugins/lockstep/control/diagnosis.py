@@ -26,6 +26,7 @@ __all__ = [
     "of_tables",
     "of_versions",
     "of_view",
+    "of_waiting",
 ]
 
 
@@ -136,6 +137,16 @@ def of_view(state: PipelineState, sink: SinkState, head: ViewHead | None) -> Fin
             f"rename or drop {sink.view}: the next publish makes it anew",
         )
     return of_markers(state, sink, {"main": head.marker.step}, subject)
+
+
+def of_waiting(state: PipelineState, sink: SinkState) -> Finding:
+    """A sink that the files have which are deployed, and not those that made the newest version."""
+    return Finding(
+        Health.NOTE,
+        f"view {sink.view}" if sink.provider == "iceberg" else f"sink {sink.name}",
+        f"it is new, and waits for version {state.version.number + 1}",
+        "nothing: the next run makes it",
+    )
 
 
 def of_markers(
