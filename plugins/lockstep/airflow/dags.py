@@ -219,7 +219,8 @@ def _params() -> dict[str, Param]:
             title="Ask of the pipeline",
             description="`advance` as always; `pause` and `stop` let what is recorded end and begin "
             "nothing more; `resume` lets it go on; `reconcile` makes all state anew from the sources, "
-            "and publishes by what the views then differ.",
+            "and publishes by what the views then differ. A run that asks waits until the one at work "
+            "has ended; `lockstep pause` on the command line acts at once, as do `stop` and `resume`.",
         ),
     }
 
