@@ -59,8 +59,8 @@ class Proposal:
 def propose(folder: str, settings: Settings) -> Proposal:
     """Read a project folder and compare it with what is deployed; changes nothing.
 
-    Raises ProjectError, for a new name also where no DAG can have it; WrongUse for other files while
-    steps are run again after a rollback.
+    Raises ProjectError, for a new name also where no DAG can have it; WrongUse for options that no
+    client could connect by, and for other files while steps are run again after a rollback.
     """
     project, circuit, files = load_files(folder, settings)
     state = _state(project.name, settings)

@@ -24,6 +24,7 @@ from lockstep.control.backfill import Piece, plan_backfill, replay
 from lockstep.control.changes import Landed, Rejected, SetDesired, Unknown
 from lockstep.control.growth import GrowthRules
 from lockstep.control.job import CatalogSettings, CompareResult
+from lockstep.control.kafka_options import check_connections
 from lockstep.control.layout.autoscaling import Autoscaling
 from lockstep.control.layout.partitions import Grouping
 from lockstep.control.layout.readers import Reader, readers
@@ -52,6 +53,7 @@ from lockstep.sql.circuit import (
     Project,
     ProjectFiles,
 )
+from lockstep.sql.deployable import check_deployable
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project, read_project_files
 from lockstep.sql.reading.spec import parse_spec
@@ -304,15 +306,17 @@ def tables_of(project: Project, settings: Settings) -> tuple[CatalogSettings, St
 
 
 def load_project(folder: str, settings: Settings) -> tuple[Project, Circuit]:
-    """Parse and compile a project folder; changes nothing. Raises ProjectError."""
+    """Parse and compile a project folder; changes nothing. Raises ProjectError, WrongUse."""
     project, circuit, _ = load_files(folder, settings)
     return project, circuit
 
 
 def load_files(folder: str, settings: Settings) -> tuple[Project, Circuit, ProjectFiles]:
-    """The same with the files, as a deploy records them. Raises ProjectError."""
+    """The same with the files, as a deploy records them. Raises ProjectError, WrongUse."""
     files = with_python_views(read_project_files(Path(folder)), settings.variables())
     project = parse_project(files, settings.variables())
+    check_deployable(project)
+    check_connections(project)
     return project, build_circuit(project), files
 
 

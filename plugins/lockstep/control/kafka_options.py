@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep.errors import WrongUse
+from lockstep.sql.circuit import Project
 
-__all__ = ["KafkaConnection", "refuse_unused"]
+__all__ = ["KafkaConnection", "check_connections", "refuse_unused"]
 
 _BOOTSTRAP = "bootstrap.servers"
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)')")
@@ -134,6 +135,15 @@ def refuse_unused(options: Mapping[str, str], owner: str, place: str) -> None:
             found=", ".join(unused),
             next_step=f"leave them out at {place} and deploy again",
         )
+
+
+def check_connections(project: Project) -> None:
+    """Raise WrongUse for `kafka.*` options of a source or sink by which no client could connect."""
+    for source in project.sources:
+        if not source.is_table:
+            KafkaConnection.from_options(source.options, f"source {source.name}")
+    for sink in project.sinks:
+        KafkaConnection.from_options(sink.options, f"sink {sink.name}")
 
 
 def _wrong(owner: str, key: str, expected: str, found: str) -> WrongUse:
