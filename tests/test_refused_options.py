@@ -56,6 +56,31 @@ def refusal(folder: str, settings: Settings) -> LockstepError:
     return found[0]
 
 
+@pytest.mark.parametrize("start", ["5", "", "first", '{"orders": {"0": 5}}'])
+def test_a_source_begins_at_either_end(tmp_path: Path, settings: Settings, start: str) -> None:
+    error = refusal(write(tmp_path, f", startingOffsets = '{start}'"), settings)
+    assert str(error) == (
+        "sql/shop.sql:1:1: orders has an option 'startingOffsets' that can't be read\n"
+        "  expected: 'earliest' (the first record that the topic holds) or 'latest' (the first one that "
+        "is sent after the first plan)\n"
+        f"  found: {start or 'nothing'}\n"
+        "  next: write one of the two; to leave out others of its records, declare 'metadata' = "
+        "'offset AS o', and filter by that in a view"
+    )
+
+
+@pytest.mark.parametrize("url", ["registry:8081", "http:/registry", "ftp://registry", ""])
+def test_a_registry_has_an_address(tmp_path: Path, settings: Settings, url: str) -> None:
+    options = f", format = 'avro', 'schema.registry.url' = '{url}'"
+    error = refusal(write(tmp_path, options), settings)
+    assert str(error) == (
+        "sql/shop.sql:1:1: orders has an option 'schema.registry.url' that can't be read\n"
+        "  expected: an address that begins with http:// or https://\n"
+        f"  found: {url or 'nothing'}\n"
+        "  next: write it as 'http://host:8081'"
+    )
+
+
 @pytest.mark.parametrize("shards", ["abc", "0", "-1", "1.5", "", " 2"])
 def test_shards_are_a_number(tmp_path: Path, settings: Settings, shards: str) -> None:
     error = refusal(write(tmp_path, of_sink=f", shards = '{shards}'"), settings)
@@ -111,13 +136,29 @@ def test_a_client_can_connect_by_what_is_said(
 @pytest.mark.parametrize(
     "options",
     [
+        ", startingOffsets = 'Latest'",
+        ", 'startingoffsets' = 'earliest'",
+        ", format = 'avro', 'schema.registry.url' = 'HTTPS://user:secret@registry/path/'",
+    ],
+)
+def test_what_a_source_may_say_is_not_refused(
+    tmp_path: Path, settings: Settings, options: str
+) -> None:
+    assert deploying.deploy(write(tmp_path, options), settings).name == "shop"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
         ", shards = 4, key = 'AMOUNT , a'",
         ", shards = '007', format = 'Debezium'",
         ", format = 'upsert', key = 'a,'",
         ", 'kafka.security.protocol' = 'ssl', 'kafka.ssl.truststore.type' = 'pem'",
     ],
 )
-def test_what_works_is_not_refused(tmp_path: Path, settings: Settings, options: str) -> None:
+def test_what_a_sink_may_say_is_not_refused(
+    tmp_path: Path, settings: Settings, options: str
+) -> None:
     assert deploying.deploy(write(tmp_path, of_sink=options), settings).name == "shop"
 
 
@@ -125,7 +166,7 @@ def test_what_was_deployed_when_nobody_looked_can_be_replaced(
     tmp_path: Path, settings: Settings
 ) -> None:
     """A stage refuses it; until it is corrected it can be read."""
-    write(tmp_path, of_sink=", shards = 'abc', key = 'c'")
+    write(tmp_path, ", startingOffsets = '5'", ", shards = 'abc', key = 'c'")
     change = Deploy(read_project_files(tmp_path), "life", (), ("orders",))
     assert isinstance(SqlStore(settings.store_url).apply("shop", change), Landed)
     with runtime.open_pipeline("shop", settings) as pipeline:

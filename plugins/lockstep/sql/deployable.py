@@ -7,20 +7,57 @@ read to be run, and to be replaced.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from lockstep.errors import ProjectError
-from lockstep.sql.circuit import Project, SinkTable, View
+from lockstep.sql.circuit import Project, SinkTable, SourceTable, View
 from lockstep.sql.names import closest
 from lockstep.sql.sources.options import wrong
 
 __all__ = ["check_deployable"]
 
+_STARTS: Mapping[str, str] = {
+    "earliest": "the first record that the topic holds",
+    "latest": "the first one that is sent after the first plan",
+}
+_ADDRESS = re.compile(r"https?://[^/]", re.IGNORECASE)
+
 
 def check_deployable(project: Project) -> None:
     """Raise ProjectError, with the place, for a statement that could not be run as it is written."""
     views = {view.name.lower(): view for view in project.views}
+    for source in project.sources:
+        _check_start(source)
+        _check_registry(source)
     for sink in project.sinks:
         _check_shards(sink)
         _check_key(sink, views[sink.view.lower()])
+
+
+def _check_start(source: SourceTable) -> None:
+    found = source.options.get("startingoffsets", "earliest")
+    if found.lower() not in _STARTS:
+        raise wrong(
+            source,
+            "startingOffsets",
+            " or ".join(f"{name!r} ({means})" for name, means in _STARTS.items()),
+            found or "nothing",
+            "write one of the two; to leave out others of its records, declare 'metadata' = 'offset AS "
+            "o', and filter by that in a view",
+        )
+
+
+def _check_registry(source: SourceTable) -> None:
+    found = source.options.get("schema.registry.url")
+    if found is not None and not _ADDRESS.match(found):
+        raise wrong(
+            source,
+            "schema.registry.url",
+            "an address that begins with http:// or https://",
+            found or "nothing",
+            "write it as 'http://host:8081'",
+        )
 
 
 def _check_shards(sink: SinkTable) -> None:
