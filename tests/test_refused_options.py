@@ -1,5 +1,6 @@
-"""Options of statements with values that no stage could use: a plan and a deploy refuse them, before
-any step is recorded. What was deployed when nobody looked can be read, and replaced."""
+"""Statements that read well, and that no stage could use or nobody would expect to be run as they are:
+a plan and a deploy refuse them, before any step is recorded. What was deployed when nobody looked can be
+read, and replaced."""
 
 from __future__ import annotations
 
@@ -162,15 +163,32 @@ def test_what_a_sink_may_say_is_not_refused(
     assert deploying.deploy(write(tmp_path, of_sink=options), settings).name == "shop"
 
 
+@pytest.mark.parametrize("words", ["TEMPORARY MATERIALIZED", "OR REPLACE TEMP MATERIALIZED"])
+def test_a_view_is_published_or_it_is_not(tmp_path: Path, settings: Settings, words: str) -> None:
+    folder = write(tmp_path)
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text("utf-8").replace("MATERIALIZED", words), "utf-8")
+    assert str(refusal(folder, settings)) == (
+        "sql/shop.sql:3:1: the view w is TEMPORARY and MATERIALIZED\n"
+        "  expected: CREATE TEMPORARY VIEW w, for other views to read and without a table, or CREATE "
+        "MATERIALIZED VIEW w, which is published\n"
+        "  found: CREATE TEMPORARY MATERIALIZED VIEW w\n"
+        "  next: leave out one of the two words"
+    )
+
+
 def test_what_was_deployed_when_nobody_looked_can_be_replaced(
     tmp_path: Path, settings: Settings
 ) -> None:
     """A stage refuses it; until it is corrected it can be read."""
     write(tmp_path, ", startingOffsets = '5'", ", shards = 'abc', key = 'c'")
+    sql = tmp_path / "sql" / "shop.sql"
+    sql.write_text(sql.read_text("utf-8").replace("CREATE MAT", "CREATE TEMP MAT"), "utf-8")
     change = Deploy(read_project_files(tmp_path), "life", (), ("orders",))
     assert isinstance(SqlStore(settings.store_url).apply("shop", change), Landed)
     with runtime.open_pipeline("shop", settings) as pipeline:
         [sink] = pipeline.project.sinks
-    assert sink.options["shards"] == "abc"
+        [view] = pipeline.project.views
+    assert (sink.options["shards"], view.published) == ("abc", True)
     state = deploying.deploy(write(tmp_path, of_sink=", shards = '2'"), settings)
     assert "shards = '2'" in dict(state.files.files)["sql/shop.sql"]

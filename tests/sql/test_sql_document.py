@@ -67,10 +67,11 @@ STATEMENTS: Mapping[str, str] = {
 STATEMENTS_NOTE = """\
 A file holds any number of statements with `;` between them; their order is free, and that of files.
 After `CREATE` may stand `OR REPLACE` or `OR REFRESH`, and before a name `IF NOT EXISTS`: neither changes
-anything, as a deploy records the whole project. A `COMMENT '...'` of a column, a source or a view is
-read, and no table is given it. `TBLPROPERTIES ('emit' = 'final')` before `AS` has a view's windows come
-out once, when they are over. `${name}` is filled in, as [architecture.md](architecture.md) says under
-"Configuration".
+anything, as a deploy records the whole project. A view that says `TEMPORARY` and `MATERIALIZED` is
+refused by `plan` and `deploy`: it is published, or it is not. A `COMMENT '...'` of a column, a source or
+a view is read, and no table is given it. `TBLPROPERTIES ('emit' = 'final')` before `AS` has a
+view's windows come out once, when they are over. `${name}` is filled in, as
+[architecture.md](architecture.md) says under "Configuration".
 """
 NUMBERS = """\
 Spark's own answer depends here on the order in which it happens to add, or on rounding on the way. A

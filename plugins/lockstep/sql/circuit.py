@@ -134,7 +134,8 @@ class View:
     """A view: `columns` are the names as written, one for each of `plan.columns`, in order.
 
     A temporary view is not published; it only has a name that other views can use. An audit is
-    published as its changes alone: while it has rows, no sink moves.
+    published as its changes alone: while it has rows, no sink moves. One that `says_both`, TEMPORARY and
+    MATERIALIZED, is published where it is recorded, and deployed no more.
     """
 
     name: str
@@ -144,6 +145,7 @@ class View:
     sql: str = field(compare=False)
     position: Position = field(compare=False)
     audit: bool = False
+    says_both: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

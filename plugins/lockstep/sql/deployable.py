@@ -1,8 +1,8 @@
 """What is asked of a project's folder beyond that it can be read.
 
-Law: what no stage could use is refused here, before a step is recorded, and nothing else is. That is
-asked of a folder, and never of what is recorded, which was deployed when nobody looked, and has to be
-read to be run, and to be replaced.
+Law: what no stage could use is refused here, before a step is recorded, and what contradicts itself; and
+nothing else is. That is asked of a folder, and never of what is recorded, which was deployed when nobody
+looked, and has to be read to be run, and to be replaced.
 """
 
 from __future__ import annotations
@@ -27,12 +27,28 @@ _ADDRESS = re.compile(r"https?://[^/]", re.IGNORECASE)
 def check_deployable(project: Project) -> None:
     """Raise ProjectError, with the place, for a statement that could not be run as it is written."""
     views = {view.name.lower(): view for view in project.views}
+    for view in project.views:
+        _check_kind(view)
     for source in project.sources:
         _check_start(source)
         _check_registry(source)
     for sink in project.sinks:
         _check_shards(sink)
         _check_key(sink, views[sink.view.lower()])
+
+
+def _check_kind(view: View) -> None:
+    """Elsewhere it means a table that is kept up to date and that nobody else sees, which is not made
+    here; as a view that is published it would surprise who wrote TEMPORARY."""
+    if view.says_both:
+        raise ProjectError(
+            f"the view {view.name} is TEMPORARY and MATERIALIZED",
+            position=view.position,
+            expected=f"CREATE TEMPORARY VIEW {view.name}, for other views to read and without a table, "
+            f"or CREATE MATERIALIZED VIEW {view.name}, which is published",
+            found=f"CREATE TEMPORARY MATERIALIZED VIEW {view.name}",
+            next_step="leave out one of the two words",
+        )
 
 
 def _check_start(source: SourceTable) -> None:

@@ -311,6 +311,7 @@ class Views(Mapping[str, Lowered]):
             sql=statement.sql,
             position=statement.position,
             audit=statement.audit,
+            says_both=statement.says_both,
         )
 
 

@@ -41,7 +41,8 @@ class ViewStatement:
     """CREATE VIEW or CREATE AUDIT, its query parsed but not yet resolved. `columns` is () without a
     column list.
 
-    `final_at` is where TBLPROPERTIES ('emit' = 'final') stands, None where it does not.
+    `final_at` is where TBLPROPERTIES ('emit' = 'final') stands, None where it does not. `says_both`: it
+    is TEMPORARY and MATERIALIZED.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ViewStatement:
     position: Position
     final_at: Position | None = None
     audit: bool = False
+    says_both: bool = False
 
 
 Statement = SourceTable | SinkTable | ViewStatement | PythonFunction
@@ -166,7 +168,7 @@ class _Reader:
         self._accept("OR", "REFRESH") or self._accept("OR", "REPLACE")
         temporary = self._accept("TEMPORARY") or self._accept("TEMP")
         if self._accept("MATERIALIZED", "VIEW"):
-            return self._view(position, published=True)
+            return replace(self._view(position, published=True), says_both=temporary)
         if self._accept("VIEW"):
             return self._view(position, published=not temporary)
         if not temporary and self._accept("TABLE"):
