@@ -82,6 +82,17 @@ def test_a_source_that_is_read_in_another_way_is_read_again(
     )
 
 
+def test_a_comment_is_no_change_of_what_is_computed(tmp_path: Path, settings: Settings) -> None:
+    commit_a_step(settings)
+    folder, sql = write(tmp_path, ""), tmp_path / "sql" / "shop.sql"
+    text = sql.read_text("utf-8").replace("VIEW w AS", "VIEW w (a COMMENT 'x', b) COMMENT 'y' AS")
+    sql.write_text(text, encoding="utf-8")
+    assert deploying.propose(folder, settings).rebuild is None
+    state = deploying.deploy(folder, settings)
+    assert state.replaced is None
+    assert dict(state.version_files.files)["sql/shop.sql"] == text, "by which is published next"
+
+
 def test_a_change_is_recorded_only_where_it_is_approved(tmp_path: Path, settings: Settings) -> None:
     commit_a_step(settings)
     folder = write(tmp_path, ", missing_columns = 'null'")

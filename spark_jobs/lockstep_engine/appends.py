@@ -87,6 +87,11 @@ class Tables(State, MakesTables, Protocol):
         """The columns that a table had at a snapshot."""
         ...
 
+    def describe(self, table: str, comment: str | None, columns: Mapping[str, str]) -> None:
+        """Have the table and these of its columns say so, whatever they said before; a column that is
+        not there is passed over. None: what the table says of itself stays."""
+        ...
+
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
     ) -> int | None:

@@ -107,6 +107,7 @@ def _publish_one(
             target.last_step,
             job.incarnation,
         )
+        _describe(state, project, target.view)
         return published.marker, published.rows
     sink = next(sink for sink in project.sinks if sink.name == target.name)
     return publish_kafka(
@@ -123,6 +124,14 @@ def _publish_one(
             progress=progress,
         ),
     )
+
+
+def _describe(state: Tables, project: Project, name: str) -> None:
+    """Once it shows the columns that are described. Where that dies, the publish is not recorded, and is
+    repeated."""
+    view = next(view for view in project.views if view.name == name)
+    if view.comment is not None or view.column_comments:
+        state.describe(view.name, view.comment, view.column_comments)
 
 
 def _changes(rows: DataFrame, outbox: OutboxSpec) -> DataFrame:

@@ -60,7 +60,7 @@ Python. A change of the file that gives the same plan is no change. `df.columns`
 
 - `@dp.materialized_view` is `CREATE MATERIALIZED VIEW`, `@dp.temporary_view` is `CREATE TEMPORARY VIEW`.
 - Sources and Kafka sinks are declared in SQL.
-- A `comment` stands in the SQL, for who reads it; as with a COMMENT in SQL, no table is given it.
+- A `comment` stands in the SQL, and the next publish gives it to the view's table ([sql.md](sql.md)).
 - `spark.sql("SELECT ...")` in a function is a DataFrame, too.
 - `dropDuplicates` of some columns keeps the least row of each group, and `limit` without an order the
   least rows: a view has to give the same rows each time.

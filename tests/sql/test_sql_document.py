@@ -68,10 +68,13 @@ STATEMENTS_NOTE = """\
 A file holds any number of statements with `;` between them; their order is free, and that of files.
 After `CREATE` may stand `OR REPLACE` or `OR REFRESH`, and before a name `IF NOT EXISTS`: neither changes
 anything, as a deploy records the whole project. A view that says `TEMPORARY` and `MATERIALIZED` is
-refused by `plan` and `deploy`: it is published, or it is not. A `COMMENT '...'` of a column, a source or
-a view is read, and no table is given it. `TBLPROPERTIES ('emit' = 'final')` before `AS` has a
-view's windows come out once, when they are over. `${name}` is filled in, as
+refused by `plan` and `deploy`: it is published, or it is not. `TBLPROPERTIES ('emit' = 'final')` before
+`AS` has a view's windows come out once, when they are over. `${name}` is filled in, as
 [architecture.md](architecture.md) says under "Configuration".
+
+A `COMMENT '...'` of a published view, and of a column in its list, is what the view's table says of
+itself and of the column from the next publish on; nothing is computed anew for it. Where there is none,
+what the table says stays. That of a source or its columns is read, and no table is given it.
 """
 NUMBERS = """\
 Spark's own answer depends here on the order in which it happens to add, or on rounding on the way. A
@@ -196,3 +199,4 @@ def test_comments_are_read() -> None:
     )
     (view,) = parse_project(ProjectFiles(SPEC, (("v.sql", text),)), {}).views
     assert view.columns == ("b",)
+    assert (view.comment, view.column_comments) == ("y", {"b": "x"})

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open, opened_at
+from lockstep.adapters.iceberg_commits import LeanTransaction
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
 from lockstep.adapters.iceberg_files import (
     append_in,
@@ -26,6 +28,9 @@ from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import OutboxSteps, Rewritten
 
 __all__ = ["IcebergTables"]
+
+_COMMENT = "comment"
+"""The property that Spark shows, and sets, as a table's comment."""
 
 
 class IcebergTables(IcebergState):
@@ -109,6 +114,31 @@ class IcebergTables(IcebergState):
         schema_id = snapshot_of(table, loaded.metadata, snapshot_id).schema_id
         schema = loaded.schema() if schema_id is None else loaded.schemas()[schema_id]
         return schema_to_pyarrow(schema, include_field_ids=False)
+
+    def describe(self, table: str, comment: str | None, columns: Mapping[str, str]) -> None:
+        """Have the table and these of its columns say so, whatever they said before; a column that is
+        not there is passed over. None: what the table says of itself stays. One commit, and none where
+        they say so."""
+
+        def commit(loaded: Table) -> None:
+            said = {field.name: field.doc for field in loaded.schema().fields}
+            changed = {n: text for n, text in columns.items() if n in said and said[n] != text}
+            is_said = comment is None or loaded.properties.get(_COMMENT) == comment
+            if is_said and not changed:
+                return
+            try:
+                with LeanTransaction(loaded) as transaction:
+                    if comment is not None:
+                        transaction.set_properties({_COMMENT: comment})
+                    if changed:
+                        with transaction.update_schema() as update:
+                            for name, text in changed.items():
+                                update.update_column(name, doc=text)
+            except CommitStateUnknownException as error:
+                # Found out by reading: what has landed is said.
+                raise CommitFailedException(str(error)) from error
+
+        self._commit_anew(table, commit)
 
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]

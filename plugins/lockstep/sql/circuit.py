@@ -135,7 +135,8 @@ class View:
 
     A temporary view is not published; it only has a name that other views can use. An audit is
     published as its changes alone: while it has rows, no sink moves. One that `says_both`, TEMPORARY and
-    MATERIALIZED, is published where it is recorded, and deployed no more.
+    MATERIALIZED, is published where it is recorded, and deployed no more. What its table says is no part
+    of what it computes: `comment` (None: what is there), and `column_comments` by columns as written.
     """
 
     name: str
@@ -146,6 +147,8 @@ class View:
     position: Position = field(compare=False)
     audit: bool = False
     says_both: bool = field(default=False, compare=False)
+    comment: str | None = field(default=None, compare=False)
+    column_comments: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

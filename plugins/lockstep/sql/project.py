@@ -312,6 +312,8 @@ class Views(Mapping[str, Lowered]):
             position=statement.position,
             audit=statement.audit,
             says_both=statement.says_both,
+            comment=statement.comment,
+            column_comments=statement.column_comments,
         )
 
 

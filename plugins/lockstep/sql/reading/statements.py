@@ -6,8 +6,8 @@ all), so headers are read here, token by token; the query after AS goes to the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot.tokens import Token, TokenType
@@ -42,7 +42,8 @@ class ViewStatement:
     column list.
 
     `final_at` is where TBLPROPERTIES ('emit' = 'final') stands, None where it does not. `says_both`: it
-    is TEMPORARY and MATERIALIZED.
+    is TEMPORARY and MATERIALIZED. `comment` is None without a COMMENT, `column_comments` has those of
+    the column list by name.
     """
 
     name: str
@@ -55,6 +56,8 @@ class ViewStatement:
     final_at: Position | None = None
     audit: bool = False
     says_both: bool = False
+    comment: str | None = None
+    column_comments: Mapping[str, str] = field(default_factory=dict)
 
 
 Statement = SourceTable | SinkTable | ViewStatement | PythonFunction
@@ -192,9 +195,8 @@ class _Reader:
     def _skip_if_not_exists(self) -> None:
         self._accept("IF", "NOT", "EXISTS")
 
-    def _comment(self) -> None:
-        if self._accept("COMMENT"):
-            self._string("COMMENT")
+    def _comment(self) -> str | None:
+        return self._string("COMMENT") if self._accept("COMMENT") else None
 
     def _string(self, what: str) -> str:
         if self.at < len(self.tokens) and self.tokens[self.at].token_type is TokenType.STRING:
@@ -206,17 +208,20 @@ class _Reader:
         self._skip_if_not_exists()
         name = self._object_name("a view")
         columns: list[str] = []
+        comments: dict[str, str] = {}
         if self._accept("("):
             while True:
                 here = self._here()
                 columns.append(self._name("a column"))
                 bare = columns[-1].lstrip("_") or "name"
                 refuse_underscore(columns[-1], f"the view {name}", here, f"write {bare} instead")
-                self._comment()
+                said = self._comment()
+                if said is not None:
+                    comments[columns[-1]] = said
                 if not self._accept(","):
                     break
             self._expect(")", f"the column list of {name}")
-        self._comment()
+        comment = self._comment()
         final_at = self._emit(name)
         if not self._accept("AS"):
             raise self._wrong(
@@ -228,7 +233,16 @@ class _Reader:
         query = self.source.parse(rest, f"the query of {name}")
         sql = self.source.text[rest[0].start : rest[-1].end + 1]
         return ViewStatement(
-            name, published, tuple(columns), query, self.source, sql, position, final_at
+            name,
+            published,
+            tuple(columns),
+            query,
+            self.source,
+            sql,
+            position,
+            final_at,
+            comment=comment,
+            column_comments=comments,
         )
 
     def _emit(self, name: str) -> Position | None:
