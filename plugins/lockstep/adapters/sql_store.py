@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
@@ -25,7 +25,6 @@ from sqlalchemy import (
     create_engine,
     event,
     inspect,
-    make_url,
     text,
 )
 from sqlalchemy.exc import (
@@ -39,11 +38,11 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
-from lockstep.adapters import sql_rows, sql_tables
+from lockstep.adapters import sql_rows, sql_tables, store_url
 from lockstep.control import transitions
 from lockstep.control.changes import Change, Deploy, Landed, Outcome, Rejected, Restore, Unknown
 from lockstep.control.model import Division, PipelineState, Version
-from lockstep.errors import NotDeployed, StateDiverged, Unreachable, WrongUse
+from lockstep.errors import NotDeployed, StateDiverged, Unreachable
 from lockstep.sqlite import switch_to_wal
 
 __all__ = ["SqlStore"]
@@ -64,7 +63,7 @@ class SqlStore:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url, os.getcwd())
-        self._where = self._engine.url.render_as_string(hide_password=True)
+        self._where = store_url.shown(url)
         self._is_ready = False
         self._preparing = Lock()
         self._known: dict[str, PipelineState] = {}
@@ -254,8 +253,10 @@ class SqlStore:
         with self._preparing:
             if self._is_ready:
                 return
-            if self._engine.dialect.name == "sqlite":
-                Path(str(self._engine.url.database)).parent.mkdir(parents=True, exist_ok=True)
+            database = str(self._engine.url.database)
+            # A URI of SQLite's own says for itself how to open what.
+            if self._engine.dialect.name == "sqlite" and not database.startswith("file:"):
+                _make_private(Path(database))
             with self._engine.connect() as connection, connection.begin():
                 found = _revision(connection)
             if found != sql_tables.HEAD:
@@ -301,18 +302,12 @@ def _engine(url: str, folder: str) -> Engine:
     """The process's engine for that URL, whose path may be relative to the folder. It keeps what
     SQLAlchemy has made of its queries, which takes longer to make than to run, and no connection."""
     del folder
+    parsed = store_url.parsed(url)
     try:
-        parsed = make_url(url)
         arguments = _connect_arguments(parsed)
         engine = create_engine(parsed, poolclass=NullPool, connect_args=arguments)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise WrongUse(
-            f"the control store's URL '{url}' cannot be used",
-            expected="sqlite:////folder/control.db, or postgresql+psycopg://user@host/database "
-            "with psycopg installed",
-            found=str(error),
-            next_step="set LOCKSTEP_STORE_URL",
-        ) from error
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise store_url.unusable(url, str(error)) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _sqlite_connected)
         event.listen(engine, "begin", _sqlite_begin)
@@ -322,6 +317,9 @@ def _engine(url: str, folder: str) -> Engine:
 def _connect_arguments(url: URL) -> dict[str, Any]:
     match url.get_backend_name():
         case "sqlite":
+            if url.username or url.password or url.host:
+                # SQLAlchemy says so too, and quotes the URL.
+                raise ArgumentError("a file has no user and no host: three slashes and its path")
             if not url.database or url.database == ":memory:":
                 raise ArgumentError("SQLite in memory is not shared between connections")
             return {"timeout": _BUSY_TIMEOUT_SECONDS}
@@ -332,6 +330,17 @@ def _connect_arguments(url: URL) -> dict[str, Any]:
             }
         case other:
             raise ArgumentError(f"databases of kind {other} are not supported")
+
+
+def _make_private(file: Path) -> None:
+    """Make the folder, and the file for its user alone: it holds all that projects say, passwords among
+    it. SQLite gives what it makes beside a file the same rights. A file that is there keeps its own: a
+    group may share it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        # Another process may be faster.
+        with suppress(FileExistsError):
+            file.touch(mode=0o600, exist_ok=False)
 
 
 def _sqlite_connected(connection: Any, _record: object) -> None:
