@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -119,6 +120,28 @@ def test_record_survives_and_a_dead_part_keeps_its_port(tmp_path: Path) -> None:
     assert again.addresses == {"kafka": "127.0.0.1:1234"}
     assert again.ports() == {"kafka": 1234}
     assert not again.alive("broker")
+
+
+def test_the_ports_of_a_part_outlive_it(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.add("broker", Started(Process(2**22 - 1, 5.0), {"kafka": 1234}))
+    record.set_addresses({"kafka": "127.0.0.1:1234"})
+    record.forget("broker")
+    record.set_addresses({})
+    again = Record(tmp_path)
+    assert again.parts == {}
+    assert again.addresses == {}
+    assert again.ports() == {"kafka": 1234}
+    again.add("broker", Started(Process(2**22 - 1, 6.0), {"kafka": 4321}))
+    assert Record(tmp_path).ports() == {"kafka": 4321}
+
+
+def test_a_record_that_has_ports_by_parts_alone_is_read(tmp_path: Path) -> None:
+    broker = {"pid": 2**22 - 1, "started": 5.0, "ports": {"kafka": 1234}}
+    (tmp_path / "stack.json").write_text(json.dumps({"kafka": "x", "parts": {"broker": broker}}))
+    record = Record(tmp_path)
+    assert record.ports() == {"kafka": 1234}
+    assert record.addresses == {"kafka": "x"}
 
 
 @pytest.mark.parametrize(

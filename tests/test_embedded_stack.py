@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,7 @@ def test_up_restarts_only_what_died_and_down_ends_it_all(
     assert set(states(home).values()) == {"not started"}
     assert Settings.load({"LOCKSTEP_HOME": str(home)}).kafka == ""
     assert stack.down(home, print) == ()
+    assert Record(home).ports() == options.ports
 
 
 def test_a_taken_port_stops_up_before_anything_starts(
@@ -116,6 +117,38 @@ def nothing_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """`up` comes as far as to the start of the parts, and there are none."""
     monkeypatch.setattr(stack, "java_command", lambda: "java")
     monkeypatch.setattr(stack, "_chains", lambda *_: [])
+
+
+def add_dead_parts(home: Path, chosen: Mapping[str, int]) -> None:
+    """All parts that have ports, as they are recorded once they have died."""
+    home.mkdir()
+    gone = Process(2**22 - 1, 5.0)
+    for part in {port.part for port in stack.PORTS.values()}:
+        own = {name: chosen[name] for name, port in stack.PORTS.items() if port.part == part}
+        Record(home).add(part, Started(gone, own))
+
+
+def test_up_after_down_takes_the_ports_that_it_had(
+    home: Path, options: stack.StackOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, int]] = []
+    monkeypatch.setattr(stack, "java_command", lambda: "java")
+    monkeypatch.setattr(stack, "_chains", lambda _, chosen, *__: given.append(chosen) or [])
+    add_dead_parts(home, options.ports)
+    stack.down(home, print)
+    stack.up(home, stack.StackOptions(), print)
+    assert given == [options.ports]
+    assert Settings.load({"LOCKSTEP_HOME": str(home)}).kafka == f"{HOST}:{options.ports['kafka']}"
+
+
+@pytest.mark.usefixtures("nothing_to_start")
+def test_of_a_part_that_does_not_run_any_port_may_be_asked_for(
+    home: Path, options: stack.StackOptions
+) -> None:
+    """Where it is not to be started either: it was said to run already."""
+    add_dead_parts(home, options.ports)
+    other = {"airflow": free_ports(1)[0]}
+    stack.up(home, stack.StackOptions(other, with_airflow=False), print)
 
 
 @pytest.mark.usefixtures("nothing_to_start")

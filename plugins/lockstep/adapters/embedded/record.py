@@ -3,6 +3,7 @@
 ::
 
     {"kafka": "127.0.0.1:9092", "spark_remote": …,          the names that `Settings` reads
+     "ports": {"kafka": 9092, …},                            of every part that was ever started
      "parts": {"broker": {"pid", "started", "ports": {"kafka": 9092, …}}, …}}
 """
 
@@ -42,6 +43,9 @@ class Record:
             name: Started(Process(part["pid"], part["started"]), part["ports"])
             for name, part in found.pop("parts", {}).items()
         }
+        # An older record has them by parts alone.
+        of_parts = {name: port for part in self.parts.values() for name, port in part.ports.items()}
+        self._ports: dict[str, int] = {**found.pop("ports", {}), **of_parts}
         self.addresses: dict[str, str] = found
 
     def alive(self, name: str) -> bool:
@@ -50,17 +54,19 @@ class Record:
         return part is not None and process.alive(part.process)
 
     def ports(self) -> dict[str, int]:
-        """Every recorded port by its name, of dead parts too: they come back where they were."""
-        return {name: port for part in self.parts.values() for name, port in part.ports.items()}
+        """Every recorded port by its name, of parts that are dead or were ended too: they come back
+        where they were."""
+        return dict(self._ports)
 
     def add(self, name: str, part: Started) -> None:
         """Record a part that has just been started."""
         with self._guard:
             self.parts[name] = part
+            self._ports.update(part.ports)
             self._write()
 
     def forget(self, name: str) -> None:
-        """A part is gone for good."""
+        """A part is gone for good; where it was is kept for the next one."""
         with self._guard:
             self.parts.pop(name, None)
             self._write()
@@ -80,6 +86,7 @@ class Record:
             }
             for name, part in sorted(self.parts.items())
         }
+        written = {**self.addresses, "ports": self._ports, "parts": parts}
         draft = self._file.with_suffix(".draft")
-        draft.write_text(json.dumps({**self.addresses, "parts": parts}, indent=2) + "\n", "utf-8")
+        draft.write_text(json.dumps(written, indent=2) + "\n", "utf-8")
         draft.replace(self._file)

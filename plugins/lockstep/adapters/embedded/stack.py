@@ -74,7 +74,8 @@ def up(home: Path, options: StackOptions, progress: Progress) -> tuple[PartStatu
 
 
 def down(home: Path, progress: Progress) -> tuple[str, ...]:
-    """End every recorded part and forget it; names of those that still ran. Twice is harmless."""
+    """End every recorded part and forget it, but for its ports; names of those that still ran. Twice is
+    harmless."""
     if not home.exists():
         return ()
     with _alone(home):
@@ -145,7 +146,7 @@ def _ports(record: Record, options: StackOptions, dead: Sequence[str]) -> dict[s
         ports[name] = options.ports.get(name) or known.get(name, port.default)
         if port.part in dead:
             to_check[port.use] = (ports[name], option)
-        elif name in known and ports[name] != known[name]:
+        elif record.alive(port.part) and ports[name] != known[name]:
             raise WrongUse(
                 f"{port.use} runs already, on port {known[name]}",
                 expected=f"port {known[name]}, or a stack that is down",
