@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -67,13 +67,8 @@ def run(folder: str, once: bool, follow: bool, until: str | None) -> None:
 
     Where no Spark is up, one is started for this command alone.
     """
-    if once + follow + (until is not None) > 1:
-        raise WrongUse(
-            "--once, --follow and --until exclude each other",
-            expected="one of them",
-            found="several",
-            next_step=f"lockstep run {folder} --once",
-        )
+    given = {"--once": once, "--follow": follow, "--until": until is not None}
+    _require_one_at_most(given, f"lockstep run {folder} --once")
     end = read_time(until, "--until") if until else None
     settings = Settings.load()
     name = _deployed(folder, settings)
@@ -99,6 +94,8 @@ def trigger(pipeline: str, until: str | None, once: bool, wait: bool) -> None:
     """Start a run of the pipeline's DAG in Airflow."""
     from lockstep.adapters import airflow_api
 
+    given = {"--once": once, "--until": until is not None}
+    _require_one_at_most(given, f"lockstep trigger {pipeline} --once")
     settings = Settings.load()
     conf: dict[str, object] = {}
     if until:
@@ -227,6 +224,19 @@ def _desire(pipeline: str, desired: RunState, wait: bool, at: int | None = None)
                 return f"pipeline {name} is {state.status.value} before step {state.next_step}"
 
     show(result, text)
+
+
+def _require_one_at_most(given: Mapping[str, bool], next_step: str) -> None:
+    """Raises WrongUse where several options are given of which one says what to do."""
+    if sum(given.values()) < 2:
+        return
+    *others, last = given
+    raise WrongUse(
+        f"{', '.join(others)} and {last} exclude each other",
+        expected="one of them",
+        found=" and ".join(name for name, is_given in given.items() if is_given),
+        next_step=next_step,
+    )
 
 
 def _check_success(ended: DagRun) -> None:
