@@ -29,11 +29,11 @@ from lockstep.control.job import (
     PreviewJob,
     PublishJob,
 )
-from lockstep.errors import EngineFailed, LockstepError, WrongUse
+from lockstep.errors import LockstepError, WrongUse
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
 from lockstep_engine.expiry import expire_snapshots
-from lockstep_engine.failures import SPARK_ERRORS
+from lockstep_engine.failures import SPARK_ERRORS, plain_error
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
@@ -94,12 +94,7 @@ def _do(job: Job) -> object:
             case ExpireJob():
                 return expire_snapshots(spark, job)
     except SPARK_ERRORS as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise EngineFailed(
-            f"{job.pipeline}: Spark ended the job with an error",
-            found=" ".join(lines[:3])[:1500],
-            next_step="run the interval again; if it stays, `lockstep plan` the project",
-        ) from error
+        raise plain_error(job.pipeline, error) from error
     finally:
         spark.stop()
 

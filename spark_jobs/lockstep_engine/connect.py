@@ -30,21 +30,19 @@ from lockstep.control.job import (
     ViewDifference,
 )
 from lockstep.control.ports import Progress
-from lockstep.errors import EngineFailed, SourceChanged, Unreachable
+from lockstep.errors import Unreachable
 from lockstep_engine.appends import Tables
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
 from lockstep_engine.deadlines import Retries, opened
 from lockstep_engine.expiry import expire_snapshots
+from lockstep_engine.failures import plain_error
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
 
 __all__ = ["ConnectEngine"]
 
 CONNECT_RETRIES = 2
-LOST_OFFSETS = "not available in Kafka any more"
-"""What Spark's Kafka source says of offsets that retention or a deleted topic has taken."""
-
 CLOSED_SESSION = "INVALID_HANDLE"
 """What Spark says of a session that has ended: nothing runs in it any more."""
 
@@ -175,18 +173,7 @@ def _plain_errors(subject: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        if any(LOST_OFFSETS in line for line in lines):
-            raise SourceChanged(
-                f"{subject}: a topic no longer holds records that a recorded step needs",
-                found=next(line.strip() for line in lines if LOST_OFFSETS in line)[:500],
-                next_step="raise the topic's retention; the steps that lost input need a new pipeline",
-            ) from error
-        raise EngineFailed(
-            f"{subject}: Spark ended the job with an error",
-            found=" ".join(lines[:3])[:1500],
-            next_step="run the interval again; if it stays, `lockstep plan` the project",
-        ) from error
+        raise plain_error(subject, error) from error
     except grpc.RpcError as error:
         raise Unreachable(
             f"{subject}: the connection to Spark broke",

@@ -101,8 +101,9 @@ def test_records_that_are_gone_are_asked_for_only_where_nothing_else_has_them(
     assert market.view("top") == Counter([(total,)])
 
     market.deploy(FIRST + TOP + LEAST)
-    with pytest.raises(SourceChanged, match="no longer holds records"):
+    with pytest.raises(SourceChanged, match="no longer holds records") as gone:
         market.advance()
+    assert f"lockstep reconcile {market.name} --forget SOURCE" in gone.value.next_step
     assert recorded(market.name, market.settings).replaced is not None
     market.deploy(FIRST + TOP)
     market.send([("nut", 90)])
@@ -163,6 +164,26 @@ def made_anew(market: Market) -> None:
         future.result(timeout=30)
     wait_until_gone(admin, market.name)
     create_topics(KafkaConnection(market.bootstrap), {market.name: 2})
+
+
+def test_a_recorded_step_whose_records_are_gone_is_freed_by_forgetting_its_source(
+    market: Market,
+) -> None:
+    """They were there when the step was recorded."""
+    market.send([("nut", 9), ("bolt", 9)])
+    with Pipeline(market.name, market.settings) as pipeline:
+        assert pipeline.plan(None, print).interval is not None
+    admin = AdminClient({"bootstrap.servers": market.bootstrap})
+    for future in admin.delete_records(market_end(market)).values():
+        future.result(timeout=30)
+    with pytest.raises(SourceChanged, match="removed before they were read") as gone:
+        market.advance()
+    assert "lockstep reconcile DIR --forget sales" in gone.value.next_step
+    reconcile(market.name, market.settings, ("sales",))
+    market.send([("nut", 2)])
+    market.advance()
+    assert market.view("totals") == Counter([("nut", 2)])
+    market.check()
 
 
 def wait_until_gone(admin: AdminClient, topic: str) -> None:
