@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ def test_up_restarts_only_what_died_and_down_ends_it_all(
     parts = stack.up(home, options, print)
     assert {part.state for part in parts} == {"running"}
     before = Record(home).parts
+    assert {part.version for part in before.values()} == {metadata.version("lockstep")}
 
     settings = Settings.load({"LOCKSTEP_HOME": str(home)})
     assert settings.kafka == f"{HOST}:{options.ports['kafka']}"
@@ -149,6 +151,25 @@ def test_of_a_part_that_does_not_run_any_port_may_be_asked_for(
     add_dead_parts(home, options.ports)
     other = {"airflow": free_ports(1)[0]}
     stack.up(home, stack.StackOptions(other, with_airflow=False), print)
+
+
+@pytest.mark.usefixtures("nothing_to_start")
+@pytest.mark.parametrize("version", ["0.0.9", ""])
+def test_up_tells_of_what_another_version_has_started(
+    home: Path, tmp_path: Path, options: stack.StackOptions, version: str
+) -> None:
+    """A scheduler and a Spark server have loaded its code, and keep it."""
+    add_dead_parts(home, options.ports)
+    for name, its_version in (("spark", version), ("broker", metadata.version("lockstep"))):
+        own = {port: options.ports[port] for port, of in stack.PORTS.items() if of.part == name}
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        running = process.start(command, tmp_path / "log", os.environ, tmp_path)
+        Record(home).add(name, Started(running, own, its_version))
+    lines: list[str] = []
+    stack.up(home, options, lines.append)
+    [line] = [line for line in lines if "Lockstep" in line]
+    assert line.startswith(f"spark: started by Lockstep {version or 'of before'}, while ")
+    assert line.endswith("lockstep down, then lockstep up, starts them anew")
 
 
 @pytest.mark.usefixtures("nothing_to_start")

@@ -63,6 +63,21 @@ def test_a_pipeline_is_three_tasks_and_its_maintenance(tmp_path: Path) -> None:
     assert "lockstep://shop/counts" in (shop.doc_md or "")
 
 
+def test_a_task_is_tried_for_as_long_as_the_page_says(tmp_path: Path) -> None:
+    """Airflow waits for a delay that doubles, or for up to twice as long."""
+    record(tmp_path, "shop", spec("shop"))
+    page = (REPOSITORY / "docs" / "operating.md").read_text("utf-8")
+    assert "tried four times more, in a minute or two, then each run fails" in page
+    for task in parse()["shop"].tasks:
+        assert task.retries == 4
+        assert task.retry_exponential_backoff is True
+        assert task.max_retry_delay is not None
+        delays = [task.retry_delay.total_seconds() * 2**tried for tried in range(4)]
+        longest = task.max_retry_delay.total_seconds()
+        assert sum(delays) >= 60
+        assert sum(min(2 * delay, longest) for delay in delays) < 150
+
+
 def test_the_engine_is_chosen_by_configuration(tmp_path: Path) -> None:
     record(tmp_path, "big", spec("big", engine="submit", spark_connection="cluster"))
     dags = parse()

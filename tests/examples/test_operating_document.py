@@ -59,6 +59,11 @@ def test_the_commands_that_take_a_folder_are_those_that_are_named() -> None:
     assert set(takes.values()) == {"DIR", "PIPELINE|DIR"}
 
 
+def test_what_dies_of_the_stack_is_started_by_a_person() -> None:
+    [row] = re.findall(r"^\| a part of the stack of `lockstep up` died.*$", PAGE, re.MULTILINE)
+    assert row.endswith("| `lockstep up` |")
+
+
 def test_the_page_has_commands() -> None:
     assert len(COMMANDS) > 12
     assert len(IN_TABLE) > 4

@@ -4,7 +4,7 @@
 
     {"kafka": "127.0.0.1:9092", "spark_remote": …,          the names that `Settings` reads
      "ports": {"kafka": 9092, …},                            of every part that was ever started
-     "parts": {"broker": {"pid", "started", "ports": {"kafka": 9092, …}}, …}}
+     "parts": {"broker": {"pid", "started", "ports": {"kafka": 9092, …}, "version"}, …}}
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ __all__ = ["Record", "Started"]
 
 @dataclass(frozen=True)
 class Started:
-    """A part that was started, with the ports that it was given, by their names."""
+    """A part that was started, with the ports that it was given, by their names, and by which version of
+    Lockstep: '' where the record is of one that did not say so."""
 
     process: Process
     ports: Mapping[str, int] = field(hash=False)
+    version: str = ""
 
 
 class Record:
@@ -40,7 +42,9 @@ class Record:
         self._guard = threading.Lock()
         found = json.loads(self._file.read_text("utf-8")) if self._file.exists() else {}
         self.parts: dict[str, Started] = {
-            name: Started(Process(part["pid"], part["started"]), part["ports"])
+            name: Started(
+                Process(part["pid"], part["started"]), part["ports"], part.get("version", "")
+            )
             for name, part in found.pop("parts", {}).items()
         }
         # An older record has them by parts alone.
@@ -83,6 +87,7 @@ class Record:
                 "pid": part.process.pid,
                 "started": part.process.started,
                 "ports": dict(part.ports),
+                "version": part.version,
             }
             for name, part in sorted(self.parts.items())
         }

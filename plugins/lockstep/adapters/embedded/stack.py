@@ -10,6 +10,7 @@ import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from lockstep.adapters.embedded import airflow, broker, connect, process
@@ -52,7 +53,8 @@ class PartStatus:
 
 
 def up(home: Path, options: StackOptions, progress: Progress) -> tuple[PartStatus, ...]:
-    """Start what does not run yet, and wait until all of it answers. Twice is harmless.
+    """Start what does not run yet, and wait until all of it answers. Twice is harmless. What
+    another version of Lockstep has started is told of, and left as it is.
 
     Raises WrongUse (no Java, a taken port, another port than a running part has), LockstepError or
     Unreachable where a part does not come up: the others are left running, and are recorded.
@@ -60,6 +62,7 @@ def up(home: Path, options: StackOptions, progress: Progress) -> tuple[PartStatu
     home.mkdir(parents=True, exist_ok=True)
     with _alone(home):
         record = Record(home)
+        _tell_of_other_versions(record, progress)
         dead = [name for name in part_names(options.with_airflow) if not record.alive(name)]
         ports = _ports(record, options, dead)
         if dead:
@@ -123,6 +126,21 @@ def status(home: Path) -> tuple[PartStatus, ...]:
 def password(home: Path) -> str:
     """The password of `admin` in the stack's Airflow."""
     return airflow.password(home)
+
+
+def _tell_of_other_versions(record: Record, progress: Progress) -> None:
+    """A process goes on with the code that it has loaded, whatever has been installed since."""
+    here = metadata.version("lockstep")
+    others = {
+        name: part.version or "of before"
+        for name, part in record.parts.items()
+        if record.alive(name) and part.version != here
+    }
+    if others:
+        progress(
+            f"{', '.join(sorted(others))}: started by Lockstep {', '.join(sorted({*others.values()}))}, "
+            f"while {here} is installed; lockstep down, then lockstep up, starts them anew"
+        )
 
 
 @contextmanager
@@ -193,7 +211,7 @@ def _bring_up(
     for part in todo:
         progress(f"{part.name} is starting")
         own = {name: ports[name] for name, port in PORTS.items() if port.part == part.name}
-        record.add(part.name, Started(part.start(), own))
+        record.add(part.name, Started(part.start(), own, metadata.version("lockstep")))
     for part in todo:
         part.wait_ready(record.parts[part.name].process)
         progress(f"{part.name} is ready")
