@@ -8,6 +8,7 @@ try decides. Connections live for one call each: a plan may wait for minutes bet
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -51,6 +52,8 @@ _BUSY_TIMEOUT_SECONDS = 15
 _TRIES_LOCKED = 3
 _MIGRATION_LOCK_KEY = 7_305_516
 _MIGRATING = Lock()
+_LOG = logging.getLogger(__name__)
+"""Shown on standard error where nothing else is done with it; a log of a task of Airflow has it."""
 
 
 class SqlStore:
@@ -281,8 +284,19 @@ class SqlStore:
                     connection.execute(
                         text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK_KEY}
                     )
-                if _revision(connection) != sql_tables.HEAD:
-                    _upgrade(connection)
+                before = _revision(connection)
+                if before == sql_tables.HEAD:
+                    return
+                if before is not None:
+                    # Whatever the command was: others may have to be stopped.
+                    _LOG.warning(
+                        "the control store %s is migrated from revision %s to %s; processes of an older "
+                        "Lockstep refuse it from now on",
+                        self._where,
+                        before,
+                        sql_tables.HEAD,
+                    )
+                _upgrade(connection)
 
 
 def _decide(
