@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.embedded.connect import JAVA_OPTIONS, SERVER, program
+from lockstep.adapters.jars import locked_jars
 from lockstep.adapters.settings import Settings
+from lockstep.errors import WrongUse
 
 FOLDER = Path(__file__).parents[1] / "docker"
 
@@ -83,6 +86,34 @@ def test_what_the_page_runs_in_a_service_is_there(compose: dict[str, Any]) -> No
     assert [words[2:4] for words in scripts] == [["--bootstrap", "kafka:9092"]] * 2
     for _, script, *_ in scripts:
         assert (FOLDER / example / script.removeprefix(f"{copied[example]}/")).exists(), script
+
+
+def test_the_keys_of_object_storage_make_a_catalog(tmp_path: Path) -> None:
+    """All that are needed, as with any of them the installation's own catalog is not read."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    keys = yaml.safe_load(block)["configuration"]
+    settings = Settings.load({"LOCKSTEP_HOME": str(tmp_path), "LOCKSTEP_WAREHOUSE": "s3://other"})
+    found = catalog_settings("lake", "shop", keys, settings)
+    for one in (found.spark, found.pyiceberg):
+        assert one["warehouse"] == "s3://BUCKET/warehouse"
+        assert one["s3.endpoint"] == "https://STORAGE"
+    assert found.spark["uri"] == "jdbc:postgresql://postgres:5432/catalog"
+    assert found.spark["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+    assert found.spark["client.region"] == "REGION"
+    missing = {name: value for name, value in keys.items() if not name.endswith("warehouse")}
+    with pytest.raises(WrongUse, match=r"catalog\.warehouse is missing"):
+        catalog_settings("lake", "shop", missing, settings)
+
+
+def test_the_jar_of_object_storage_is_of_the_locked_iceberg_and_goes_to_spark() -> None:
+    page = (FOLDER / "README.md").read_text()
+    (address, folder) = re.findall(r"^ADD --chmod=644 (\S+) \\\n +(\S+)$", page, re.MULTILINE)[0]
+    locked = {jar.artifact: jar for jar in locked_jars("spark")}
+    assert not [name for name in locked if "aws" in name]
+    version = locked["iceberg-spark-runtime-4.1_2.13"].version
+    assert address.endswith(f"/iceberg-aws-bundle/{version}/iceberg-aws-bundle-{version}.jar")
+    (spark_home,) = re.findall(r"SPARK_HOME=(\S+)", (FOLDER / "Dockerfile").read_text())
+    assert folder == f"{spark_home}/jars/"
 
 
 def test_the_server_in_a_container_is_set_as_the_one_of_up(tmp_path: Path) -> None:
