@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -190,9 +189,7 @@ class Simulation(Judged):
 
         with (
             threads_of(self.world),
-            mock.patch(
-                "lockstep.adapters.lease.socket", SimpleNamespace(gethostname=lambda: "here")
-            ),
+            mock.patch("lockstep.adapters.lease._place", return_value="here"),
             mock.patch("lockstep.adapters.lease._is_alive", is_alive),
         ):
             yield

@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 from lockstep.control.changes import Landed, Outcome, Rejected, ReleaseLease, TakeLease
@@ -30,8 +32,24 @@ SAY_EVERY_SECONDS = 10.0
 
 
 def new_holder() -> str:
-    """A name for this process as a holder: host, process id, and something that nobody else has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    """A name for this process as a holder: its place, process id, and something that nobody else has."""
+    return f"{_place()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def _place() -> str:
+    """Where a process id says which process it is: this host, since it was started, and of its
+    containers this one. Cloned machines, and containers with the host's network, have one name."""
+    host = socket.gethostname()
+    try:
+        marks = f"{_boot()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        # Another system than Linux, where the name has to do.
+        return host
+    return f"{host}/{sha256(marks.encode()).hexdigest()[:8]}"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
 
 
 @contextmanager
@@ -105,14 +123,14 @@ def _wait_for(
 
 
 def _release_of_dead(store: Store, pipeline: str, rejected: Rejected, progress: Progress) -> bool:
-    """A holder on this very host whose process is gone will not renew: no need to wait for the end of
-    its lease. Of other hosts nothing is known but the lease."""
+    """A holder in this very place whose process is gone will not renew: no need to wait for the end of
+    its lease. Of others nothing is known but the lease."""
     lease = rejected.state.lease if rejected.state is not None else None
     if lease is None:
         return False
-    host, _, rest = lease.holder.partition(":")
+    place, _, rest = lease.holder.partition(":")
     process_id = rest.partition(":")[0]
-    if host != socket.gethostname() or not process_id.isdigit() or _is_alive(int(process_id)):
+    if place != _place() or not process_id.isdigit() or _is_alive(int(process_id)):
         return False
     progress(f"the run {lease.holder} has died; its lease is released")
     return isinstance(store.apply(pipeline, ReleaseLease(lease.holder)), Landed)
