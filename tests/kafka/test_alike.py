@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import json as arrow_json
 
 from lockstep_engine.kernels import alike
-from lockstep_engine.kernels.alike import Objects, only_there, read_alike
+from lockstep_engine.kernels.alike import ROOM, Objects, only_there, read_alike
 
 SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ ANY = [*NUMBERS, *TEXTS, *OTHERS]
 
 def objects_of(texts: Sequence[bytes]) -> Objects:
     ends = np.cumsum([len(text) + 1 for text in texts]) - 1
-    return Objects(b"\n".join(texts), ends - [len(text) for text in texts], ends)
+    return Objects(b"\n".join([*texts, ROOM]), ends - [len(text) for text in texts], ends)
 
 
 def taken(

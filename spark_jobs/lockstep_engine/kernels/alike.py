@@ -36,7 +36,10 @@ from lockstep_engine.kernels.shapes import (
     shape_of,
 )
 
-__all__ = ["Alike", "Objects", "only_there", "read_alike"]
+__all__ = ["ROOM", "Alike", "Objects", "only_there", "read_alike"]
+
+ROOM = bytes(LONGEST_PIECE)
+"""So that there is a word wherever it is looked for, if none of the text."""
 
 LEAST_PART, REST = 0.95, 15
 """Where fewer of the objects than such a part are alike, all are for a parser, and so are those that are
@@ -64,23 +67,20 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class Objects:
-    """Texts of objects, one after the other with a byte between: UTF-8 without control characters, from
-    `starts` to `ends`."""
+    """Texts of objects, one after the other with a byte after each: UTF-8 without control characters,
+    from `starts` to `ends`; then comes ROOM, with which they were put together."""
 
-    def __init__(self, text: bytes, starts: Integers, ends: Integers) -> None:
-        self.text = text
-        # So that there is a word wherever it is looked for, if none of the text.
-        self.data = text + bytes(LONGEST_PIECE)
-        self.starts, self.ends = starts, ends
-        self.words: Words = np.ndarray((len(self.data) - WORD + 1,), "<u8", self.data, 0, (1,))
-        self.quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
+    def __init__(self, data: bytes, starts: Integers, ends: Integers) -> None:
+        self.data, self.starts, self.ends = data, starts, ends
+        self.words: Words = np.ndarray((len(data) - WORD + 1,), "<u8", data, 0, (1,))
+        self.quotes = np.flatnonzero(np.frombuffer(data, np.uint8, int(ends[-1])) == _QUOTE)
 
     @cached_property
     def escaped(self) -> Integers:
         """The numbers of those with a backslash."""
-        if _BACKSLASH not in self.text:
+        if _BACKSLASH not in self.data:
             return np.zeros(0, np.int64)
-        places = np.flatnonzero(np.frombuffer(self.text, np.uint8) == _BACKSLASH)
+        places = np.flatnonzero(np.frombuffer(self.data, np.uint8) == _BACKSLASH)
         return np.unique(np.searchsorted(self.starts, places, "right") - 1)
 
     @cached_property
@@ -90,7 +90,7 @@ class Objects:
 
     def of(self, number: int) -> bytes:
         """The text of one of them."""
-        return self.text[self.starts[number] : self.ends[number]]
+        return self.data[self.starts[number] : self.ends[number]]
 
     def slices(self, starts: Integers, ends: Integers) -> pa.Array:
         """Pieces of the text, in order."""

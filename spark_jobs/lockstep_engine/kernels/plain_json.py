@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from lockstep_engine.kernels.alike import Objects, read_alike
+from lockstep_engine.kernels.alike import ROOM, Objects, read_alike
 from lockstep_engine.kernels.groups import Integers
 from lockstep_engine.kernels.plain_values import PlainColumn, says_null, typed
 
@@ -185,23 +185,24 @@ def _spread(found: pa.Table, is_there: pa.BooleanArray, otherwise: bool) -> pa.T
 def _all_plain(values: Sequence[bytes | None], content: PlainContent) -> pa.Table | None:
     """The same of values that are as most are, in few looks at all of them; None where one is not."""
     try:
-        text = b"\n".join(values)  # type: ignore[arg-type]
+        # A copy of it with room behind would take as long as half of a look at it.
+        data = b"\n".join([*values, ROOM])  # type: ignore[list-item]
     except TypeError:
         return None
+    each = np.frombuffer(data, np.uint8, max(len(data) - len(ROOM) - 1, 0))
     # Of what is no printed character at least the ends of lines are there.
-    controls = int(np.count_nonzero(np.frombuffer(text, np.uint8) < _FIRST_PRINTED))
-    are_printed = controls < len(values)
-    lines = _lines_of_objects(text, values, are_printed)
-    if lines is None or not _is_utf_8(text):
+    are_printed = int(np.count_nonzero(each < _FIRST_PRINTED)) < len(values)
+    lines = _lines_of_objects(each, values, are_printed)
+    if lines is None or not _is_utf_8(data):
         return None
-    if len(text) <= MOST_BYTES and are_printed:
+    if len(each) <= MOST_BYTES and are_printed:
         with suppress(pa.ArrowInvalid):
-            found = _alike(values, Objects(text, *lines), content)
+            found = _alike(values, Objects(data, *lines), content)
             if found is not None:
                 return found
-    if _has_suspects(text, content.columns):
+    if _has_suspects(data, content.columns):
         return None
-    return _parsed(pa.py_buffer(text), len(values), content)
+    return _parsed(pa.py_buffer(data).slice(0, len(each)), len(values), content)
 
 
 def _is_utf_8(text: bytes) -> bool:
@@ -231,13 +232,12 @@ def _alike(
 
 
 def _lines_of_objects(
-    text: bytes, values: Sequence[bytes | None], are_printed: bool
+    each: npt.NDArray[np.uint8], values: Sequence[bytes | None], are_printed: bool
 ) -> tuple[Integers, Integers] | None:
-    """From where to where each of the values is, which are the lines of the text; None unless they go
+    """From where to where each of the values is, which are the lines of these bytes; None unless they go
     from `{` to `}`, and Spark's parser can take them. `are_printed`: no line ends in them."""
-    if not (text.startswith(b"{") and text.endswith(b"}")):
+    if not (len(each) and each[0] == _OPENS and each[-1] == _CLOSES):
         return None
-    each = np.frombuffer(text, np.uint8)
     if not are_printed and np.count_nonzero(each == _END_OF_LINE) != len(values) - 1:
         return None
     ends = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
