@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from shop_project import installed, written
 
 from lockstep import deploying, doctor
 from lockstep.adapters.settings import Settings
@@ -16,14 +17,6 @@ from lockstep.control.diagnosis import Finding, Health
 from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
 from lockstep.control.ports import PartitionBounds, TopicBounds
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 ORDERS = """
 CREATE TABLE orders (a INT, b INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders');
@@ -57,16 +50,8 @@ class Nowhere:
         pass
 
 
-def installed(home: Path) -> Settings:
-    home.mkdir()
-    return Settings.load({"LOCKSTEP_HOME": str(home), "LOCKSTEP_KAFKA": "b"})
-
-
 def deploy(folder: Path, settings: Settings, sql: str) -> None:
-    (folder / "sql").mkdir(exist_ok=True)
-    (folder / "spark-pipeline.yml").write_text(SPEC, encoding="utf-8")
-    (folder / "sql" / "shop.sql").write_text(sql, encoding="utf-8")
-    deploying.deploy(str(folder), settings)
+    deploying.deploy(written(folder, sql), settings)
 
 
 @pytest.fixture

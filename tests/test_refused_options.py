@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shop_project import installed, written
 
 from lockstep import deploying, runtime
 from lockstep.adapters.settings import Settings
@@ -15,14 +16,6 @@ from lockstep.control.changes import Deploy, Landed
 from lockstep.errors import LockstepError, ProjectError, WrongUse
 from lockstep.sql.project import read_project_files
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """\
 CREATE TABLE orders (a INT, b INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders'%s);
@@ -33,16 +26,11 @@ CREATE SINK out FROM W USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', top
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    found = Settings.load({"LOCKSTEP_HOME": str(tmp_path / "home"), "LOCKSTEP_KAFKA": "b"})
-    found.home.mkdir()
-    return found
+    return installed(tmp_path / "home")
 
 
 def write(folder: Path, of_source: str = "", of_sink: str = "") -> str:
-    (folder / "sql").mkdir(exist_ok=True)
-    (folder / "spark-pipeline.yml").write_text(SPEC, encoding="utf-8")
-    (folder / "sql" / "shop.sql").write_text(SQL % (of_source, of_sink), encoding="utf-8")
-    return str(folder)
+    return written(folder, SQL % (of_source, of_sink))
 
 
 def refusal(folder: str, settings: Settings) -> LockstepError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from shop_project import SPEC, installed, written
 
 from lockstep import deploying, runtime
 from lockstep.adapters.settings import Settings
@@ -16,14 +17,6 @@ from lockstep.control.changes import BeginAttempt, Change, CommitVersion, Landed
 from lockstep.control.model import Attempt, Division, Interval, OffsetRange, TopicSlice, Version
 from lockstep.errors import ProjectError, Refused, Retry, WrongUse
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """
 CREATE TABLE orders (a INT, b INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders'%s);
@@ -32,17 +25,13 @@ CREATE MATERIALIZED VIEW w AS SELECT a, b FROM orders;
 
 
 def write(folder: Path, option: str) -> str:
-    (folder / "sql").mkdir(exist_ok=True)
-    (folder / "spark-pipeline.yml").write_text(SPEC, encoding="utf-8")
-    (folder / "sql" / "shop.sql").write_text(SQL % option, encoding="utf-8")
-    return str(folder)
+    return written(folder, SQL % option)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """An installation where the project is deployed."""
-    found = Settings.load({"LOCKSTEP_HOME": str(tmp_path / "home"), "LOCKSTEP_KAFKA": "b"})
-    found.home.mkdir()
+    found = installed(tmp_path / "home")
     deploying.deploy(write(tmp_path, ""), found)
     return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from recording import Recording, opened, silent
+from shop_project import installed, written
 
 from lockstep import deploying
 from lockstep.adapters.settings import Settings
@@ -21,14 +22,6 @@ from lockstep.control.planning import plan
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
 from lockstep.errors import SourceChanged
 
-SPEC = """
-name: shop
-storage: file:///tmp/unused
-catalog: lake
-database: shop
-libraries:
-  - glob: {include: sql/**}
-"""
 SQL = """
 CREATE TABLE orders (a INT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'b', subscribe = 'orders');
@@ -64,12 +57,8 @@ class Topics(Recording):
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    found = Settings.load({"LOCKSTEP_HOME": str(tmp_path / "home"), "LOCKSTEP_KAFKA": "b"})
-    found.home.mkdir()
-    (tmp_path / "sql").mkdir()
-    (tmp_path / "spark-pipeline.yml").write_text(SPEC, encoding="utf-8")
-    (tmp_path / "sql" / "shop.sql").write_text(SQL, encoding="utf-8")
-    deploying.deploy(str(tmp_path), found)
+    found = installed(tmp_path / "home")
+    deploying.deploy(written(tmp_path, SQL), found)
     return found
 
 

@@ -57,11 +57,10 @@ _CONNECTION_LOST = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class _Told(NamedTuple):
-    """What a leader tells from an offset on: batches, what comes after them, producers and first offsets
-    of transactions that were aborted, and the end of what is stable."""
+    """What a leader tells from an offset on: batches, producers and first offsets of transactions that
+    were aborted, and the end of what is stable."""
 
     batches: WholeBatches
-    next_offset: int
     aborted: Sequence[tuple[int, int]]
     end: int
 
@@ -102,7 +101,7 @@ def _batches(
         try:
             with _leader(connection, topic, wanted.partition, seconds) as leader:
                 for told in _told(leader, topic, replace(wanted, start=reached)):
-                    is_news = told.next_offset > reached
+                    is_news = told.batches.next_offset > reached
                     all_ = committed(told.batches, told.aborted)
                     batches = takewhile(lambda one: one.first_offset < wanted.end, all_)
                     for found in taken(batches, _CHUNK, _CHUNK_BYTES):
@@ -113,7 +112,7 @@ def _batches(
                         patience.goes_on()
                     else:
                         patience.nothing_came(told.end)
-                    reached = max(reached, told.next_offset)
+                    reached = max(reached, told.batches.next_offset)
         except (KafkaError, OSError) as error:
             patience.failed(error)
 
@@ -125,7 +124,7 @@ def _told(leader: Broker, topic: str, wanted: OffsetRange) -> Iterator[_Told]:
     leader.tell(_question(topic, wanted.partition, reached, most))
     while reached < wanted.end:
         told = _read(leader.answer(), topic, wanted.partition, reached)
-        reached = max(reached, told.next_offset)
+        reached = max(reached, told.batches.next_offset)
         if reached < wanted.end:
             leader.tell(_question(topic, wanted.partition, reached, most))
         yield told
@@ -144,11 +143,11 @@ def _read(answer: Mapping[str, Any], topic: str, partition: int, offset: int) ->
             raise _error(code, f"topic {topic}, partition {partition}, offset {offset}")
     if not parts:
         # Who asks for more than a quota allows is answered with nothing.
-        return _Told(WholeBatches(memoryview(b"")), 0, (), _UNTOLD)
+        return _Told(WholeBatches(memoryview(b"")), (), _UNTOLD)
     (part,) = parts
     aborted = [(one["producer_id"], one["first_offset"]) for one in part["aborted_transactions"]]
     batches = WholeBatches(memoryview(part["message_set"] or b""))
-    return _Told(batches, batches.next_offset, aborted, part["last_stable_offset"])
+    return _Told(batches, aborted, part["last_stable_offset"])
 
 
 @contextmanager
