@@ -313,15 +313,22 @@ class IcebergState:
 
         def commit(loaded: Table) -> None:
             wanted = change(loaded.metadata)
-            if wanted.is_empty:
-                return
-            try:
+            if not wanted.is_empty:
                 _commit(loaded, wanted)
+
+        self._commit_missing(table, commit)
+
+    def _commit_missing(self, table: str, commit: Callable[[Table], None]) -> None:
+        """The same as `_commit_anew` for what changes nothing once it has landed."""
+
+        def tried(loaded: Table) -> None:
+            try:
+                commit(loaded)
             except CommitStateUnknownException as error:
-                # Found out by reading: what has landed gives an empty change.
+                # Found out by reading.
                 raise CommitFailedException(str(error)) from error
 
-        self._commit_anew(table, commit)
+        self._commit_anew(table, tried)
 
     def _commit_anew(self, table: str, commit: Callable[[Table], None]) -> None:
         """Do `commit` on the table as it is now; again where somebody else was first."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.typedef import EMPTY_DICT
@@ -126,19 +125,15 @@ class IcebergTables(IcebergState):
             is_said = comment is None or loaded.properties.get(_COMMENT) == comment
             if is_said and not changed:
                 return
-            try:
-                with LeanTransaction(loaded) as transaction:
-                    if comment is not None:
-                        transaction.set_properties({_COMMENT: comment})
-                    if changed:
-                        with transaction.update_schema() as update:
-                            for name, text in changed.items():
-                                update.update_column(name, doc=text)
-            except CommitStateUnknownException as error:
-                # Found out by reading: what has landed is said.
-                raise CommitFailedException(str(error)) from error
+            with LeanTransaction(loaded) as transaction:
+                if comment is not None:
+                    transaction.set_properties({_COMMENT: comment})
+                if changed:
+                    with transaction.update_schema() as update:
+                        for name, text in changed.items():
+                            update.update_column(name, doc=text)
 
-        self._commit_anew(table, commit)
+        self._commit_missing(table, commit)
 
     def append_inserted(
         self, view: str, branch: str, steps: OutboxSteps, summary: Mapping[str, str]
