@@ -9,15 +9,24 @@ As one job: one backfill of the hour, the first large interval of the server, wh
 is done once more to see how much that is. As sixty: one of each minute, with the version before it. The
 sixty intervals as they ran first, from plan to published, are saved besides. The hour is that after a
 first minute, which has made tables and warmed the server up.
+
+Both ways are then timed as a person runs them, too: each job a command that starts, opens the pipeline,
+connects to the server and ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from aims_bench import Aim, Bench, Driven, median, running, say
@@ -30,6 +39,7 @@ __all__ = ["add_options", "measure"]
 TIMES = 20.0
 MINUTE = timedelta(minutes=1)
 KEYS = 5_000
+LOCKSTEP = Path(sys.executable).with_name("lockstep")
 SQL = """\
 CREATE MATERIALIZED VIEW by_customer AS
 SELECT customer, count(*) AS n, sum(amount) AS total, max(amount) AS most FROM orders GROUP BY customer;
@@ -48,12 +58,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Iterator[tuple[str, Aim]]:
     """Run the hour, then run it again both ways."""
+    minutes, records = options.minutes, options.records
+    scale = f"{minutes} minutes of {records:,} records, six steps each"
     with running() as bench:
-        yield "replay", _measured(bench, options.minutes, options.records)
+        start = datetime.now(UTC).replace(second=0, microsecond=0) - (minutes + 2) * MINUTE
+        driven = _sent(bench, start, minutes, records)
+        driven.advance(start)
+        first = [driven.advance(start + n * MINUTE).seconds for n in range(1, minutes + 1)]
+        say(f"{minutes} intervals: {sum(first):.1f} s")
+        driven.check()
+        ends = [start + minute * MINUTE for minute in range(minutes + 1)]
+        series = {
+            "intervals_at_first": [round(one, 3) for one in first],
+            "interval_median": median(first),
+        }
+        yield "replay", _compared(driven, _backfilled, ends, scale, series)
+        yield "replay, by command", _compared(driven, _by_command, ends, scale, {})
 
 
-def _measured(bench: Bench, minutes: int, records: int) -> Aim:
-    start = datetime.now(UTC).replace(second=0, microsecond=0) - (minutes + 2) * MINUTE
+def _sent(bench: Bench, start: datetime, minutes: int, records: int) -> Driven:
+    """A pipeline over a topic that holds the minute before `start`, and the hour after it."""
     topic = bench.topic("orders")
     random = np.random.default_rng(1)
     for minute in range(-1, minutes):
@@ -61,29 +85,32 @@ def _measured(bench: Bench, minutes: int, records: int) -> Aim:
             moment = start + minute * MINUTE + timedelta(seconds=10 * step + 5)
             count = records * (step + 1) // 6 - records * step // 6
             topic.send(_orders(random, count), time_ms=round(moment.timestamp() * 1000))
-    driven = bench.deploy(
-        "replay", topic.source("orders", COLUMNS) + SQL, retain_versions=minutes + 2
-    )
-    driven.advance(start)
-    first = [driven.advance(start + (minute + 1) * MINUTE).seconds for minute in range(minutes)]
-    say(f"{minutes} intervals: {sum(first):.1f} s")
-    driven.check()
-    ends = [start + minute * MINUTE for minute in range(minutes + 1)]
-    _backfilled(driven, ends[0], ends[1])
-    as_one, again = (_backfilled(driven, ends[0], ends[-1]) for _ in range(2))
-    each = [_backfilled(driven, *ends[minute : minute + 2]) for minute in range(minutes)]
+    sql = topic.source("orders", COLUMNS) + SQL
+    return bench.deploy("replay", sql, retain_versions=minutes + 2)
+
+
+def _compared(
+    driven: Driven,
+    backfilled: Callable[[Driven, datetime, datetime], float],
+    ends: Sequence[datetime],
+    scale: str,
+    series: Mapping[str, Any],
+) -> Aim:
+    """The hour as one job, once more, and as a job of each minute."""
+    backfilled(driven, ends[0], ends[1])
+    as_one, again = (backfilled(driven, ends[0], ends[-1]) for _ in range(2))
+    each = [backfilled(driven, *minute) for minute in pairwise(ends)]
     times = sum(each) / as_one
     return Aim(
-        target=f"one job at least {TIMES:.0f} x as fast as {minutes}",
+        target=f"one job at least {TIMES:.0f} x as fast as {len(each)}",
         measured=f"{times:.1f} x: {as_one:.1f} s against {sum(each):.1f} s; {again:.1f} s once more",
         holds=times >= TIMES,
-        scale=f"{minutes} minutes of {records:,} records, six steps each",
+        scale=scale,
         series={
             "as_one": round(as_one, 3),
             "as_one_again": round(again, 3),
             "as_many": [round(one, 3) for one in each],
-            "intervals_at_first": [round(one, 3) for one in first],
-            "interval_median": median(first),
+            **series,
         },
     )
 
@@ -102,4 +129,20 @@ def _backfilled(driven: Driven, start: datetime, end: datetime) -> float:
     seconds = time.perf_counter() - started
     require_equal(driven.name, found.compared)
     assert found.jobs == 1, "the limits of an interval allow it"
+    return seconds
+
+
+def _by_command(driven: Driven, start: datetime, end: datetime) -> float:
+    """The same of the command: a difference would be an exit code."""
+    times = ["--from", start.isoformat(), "--to", end.isoformat()]
+    started = time.perf_counter()
+    done = subprocess.run(
+        [LOCKSTEP, "backfill", driven.name, *times, "--output", "json"],
+        env={**os.environ, "LOCKSTEP_HOME": str(driven.settings.home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    seconds = time.perf_counter() - started
+    assert json.loads(done.stdout)["jobs"] == 1, "the limits of an interval allow it"
     return seconds

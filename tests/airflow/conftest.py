@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -34,6 +35,10 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return install(tmp_path_factory.mktemp("airflow") / "pristine")
 
 
+RUNNING = ExitStack()
+"""What the Airflow of the session is made of, while it runs."""
+
+
 @pytest.fixture(scope="session")
 def airflow(pristine: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """API server, DAG processor and scheduler over a copy of the pristine installation."""
@@ -41,16 +46,22 @@ def airflow(pristine: Installation, tmp_path_factory: pytest.TempPathFactory) ->
     port = int(installation.variables["AIRFLOW__API__PORT"])
     logs = {part: installation.home / f"{part}.log" for part in PARTS}
     started: list[process.Process] = []
-    try:
+    with RUNNING:
         for part in PARTS:
             started.append(embedded.start(part, installation.variables, logs[part]))
+            # The API server last: the others report to it until they end.
+            RUNNING.callback(process.stop, started[-1], embedded.STOP_SECONDS)
         for part, running in zip(PARTS, started, strict=True):
             embedded.wait_ready(part, running, port, logs[part])
-        with httpx.Client(base_url=embedded.url(port), timeout=30, trust_env=False) as client:
-            airflow = Airflow(installation, client)
-            wait_for(lambda: has_read_all(airflow), "the DAGs")
-            yield airflow
-    finally:
-        # The API server last: the others report to it until they end.
-        for running in reversed(started):
-            process.stop(running, embedded.STOP_SECONDS)
+        client = httpx.Client(base_url=embedded.url(port), timeout=30, trust_env=False)
+        airflow = Airflow(installation, RUNNING.enter_context(client))
+        wait_for(lambda: has_read_all(airflow), "the DAGs")
+        yield airflow
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """After the last test that asks for it Airflow ends, before the session does: a scheduler that has
+    nothing to do takes a tenth of a core from the tests that follow."""
+    ask = [one for one in item.session.items if "airflow" in getattr(one, "fixturenames", ())]
+    if ask and item is ask[-1]:
+        RUNNING.close()

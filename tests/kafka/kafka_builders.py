@@ -51,8 +51,10 @@ def send(
     values: Iterable[bytes | None],
     partition: int = 0,
     timestamp: int = 0,
+    batch: int = 10_000,
 ) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    """In batches of at most so many records: of how many follows else from how busy the machine is."""
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": batch})
     failed: list[object] = []
     for value in values:
         producer.produce(

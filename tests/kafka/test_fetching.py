@@ -359,7 +359,8 @@ def test_a_connection_that_breaks_in_the_middle(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker.bootstrap)
-    send(broker.bootstrap, topic, [b'{"n": %d}' % number for number in range(20_000)])
+    values = [b'{"n": %d}' % number for number in range(20_000)]
+    send(broker.bootstrap, topic, values, batch=500)
     monkeypatch.setattr(fetching, "_FEW_BYTES", 1 << 14)
     answers = count()
 

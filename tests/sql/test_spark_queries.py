@@ -113,7 +113,8 @@ class Script:
         self._made.pop(name, None)
         self._made[name] = is_source, statement
         try:
-            self._accept("SELECT 1 AS one")
+            # a comment is enough to have it read
+            self._accept(f"SELECT 1 AS one /* {name} */")
         except ProjectError:
             self._made = before
             return False
@@ -131,9 +132,11 @@ class Script:
 
     def _accept(self, query: str, names: str = "") -> None:
         """With a list of names where columns have none, or the same, which is another matter."""
+        named = self._named_by(query)
+        made = [of for name, of in self._made.items() if name in named]
         sources = "CREATE TABLE none (a INT) USING iceberg OPTIONS ('table' = 'o.none');\n"
-        sources += "".join(text for is_source, text in self._made.values() if is_source)
-        views = "".join(text for is_source, text in self._made.values() if not is_source)
+        sources += "".join(text for is_source, text in made if is_source)
+        views = "".join(text for is_source, text in made if not is_source)
         view = f"{views}CREATE MATERIALIZED VIEW asked{names} AS {query};"
         try:
             build_circuit(project(view, sources=sources))
@@ -146,6 +149,17 @@ class Script:
                 self._accept(query, _names(width))
             else:
                 raise
+
+    def _named_by(self, query: str) -> set[str]:
+        """The tables and views of which the query may read, or views that it reads: a word of it says
+        so. The others would be read once more with each query."""
+        found, texts = set[str](), [query]
+        while texts:
+            words = set(re.findall(r"\w+", texts.pop().lower()))
+            new = (self._made.keys() & words) - found
+            found |= new
+            texts += [self._made[name][1] for name in new]
+        return found
 
     @property
     def lines(self) -> list[str]:
