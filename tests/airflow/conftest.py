@@ -59,6 +59,8 @@ def airflow(pristine: Installation, tmp_path_factory: pytest.TempPathFactory) ->
         yield airflow
 
 
+# Last: what the test itself has made is taken away before.
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """After the last test that asks for it Airflow ends, before the session does: a scheduler that has
     nothing to do takes a tenth of a core from the tests that follow."""
