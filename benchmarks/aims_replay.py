@@ -96,7 +96,7 @@ def _compared(
     scale: str,
     series: Mapping[str, Any],
 ) -> Aim:
-    """The hour as one job, once more, and as one of each minute; `backfill` says how many jobs it was."""
+    """The hour as one job, once more, and as one of each minute; `backfill` says of how many jobs."""
 
     def seconds(start: datetime, end: datetime) -> float:
         started = time.perf_counter()
