@@ -2,6 +2,7 @@
 
     python benchmarks/nexmark.py --events 2000000
     python benchmarks/nexmark.py --events 200000 --queries q0,q4 --engines lockstep,flink_sql
+    python benchmarks/nexmark.py --engines spark_batch_decoded,lockstep_decoded --in-turn
 
 Every engine reads the same backlog from its first record to its last. Each query is run three times with
 no state: the first run is the cold one, of the other two the better counts. The peers write their result
@@ -136,21 +137,50 @@ def opened(engine: str, place: Place, namespace: str) -> Iterator[Callable[[str]
         yield found
 
 
-def asked_in_turn(
-    engine: str, place: Place, namespace: str, queries: Sequence[str]
-) -> Iterator[tuple[str, Found]]:
-    """Each query and what was found. An engine whose process ends is started anew for the others."""
-    left = list(queries)
-    while left:
-        with opened(engine, place, namespace) as ask:
-            while left:
-                query = left.pop(0)
-                try:
-                    yield query, ask(query)
-                except RuntimeError as error:
-                    say(str(error))
-                    yield query, (Answer(failed=first_line(error)), "")
-                    break
+class Engine:
+    """An engine that starts with its first query, and anew with the next after its process ended."""
+
+    def __init__(self, name: str, place: Place, namespace: str) -> None:
+        self.name = name
+        self._place, self._namespace = place, namespace
+        self._ask: Callable[[str], Found] | None = None
+        self._stack = ExitStack()
+
+    def ask(self, query: str) -> Found:
+        """An answer, whatever happens to the engine meanwhile."""
+        try:
+            if self._ask is None:
+                there = opened(self.name, self._place, self._namespace)
+                self._ask = self._stack.enter_context(there)
+            return self._ask(query)
+        except RuntimeError as error:
+            say(str(error))
+            self.close()
+            return Answer(failed=first_line(error)), ""
+
+    def close(self) -> None:
+        """End its process."""
+        self._ask = None
+        self._stack.close()
+
+
+def asked_of(
+    engines: Sequence[Engine], queries: Sequence[str], is_in_turn: bool
+) -> Iterator[tuple[Engine, str, Found]]:
+    """What each engine finds of each query: one engine after the other, or, in turn, each query by all
+    of them before the next query, so that the figures of a query are of the same minutes."""
+    with ExitStack() as stack:
+        for engine in engines:
+            stack.callback(engine.close)
+        if is_in_turn:
+            for query in queries:
+                for engine in engines:
+                    yield engine, query, engine.ask(query)
+            return
+        for engine in engines:
+            for query in queries:
+                yield engine, query, engine.ask(query)
+            engine.close()
 
 
 def verdict(place: Place, engine: str, query: str) -> str:
@@ -241,11 +271,11 @@ def run(asked: argparse.Namespace, engines: Sequence[str], queries: Sequence[str
         ):
             reference_rows(place, queries)
         try:
-            for engine in engines:
-                for query, found in asked_in_turn(engine, place, namespace, queries):
-                    record(engine, query, found, place.records_of(query), events)
-                    if found[0].failed or found[1].startswith("WRONG"):
-                        wrong.append(f"{engine} {query}")
+            there = [Engine(name, place, namespace) for name in engines]
+            for engine, query, found in asked_of(there, queries, asked.in_turn):
+                record(engine.name, query, found, place.records_of(query), events)
+                if found[0].failed or found[1].startswith("WRONG"):
+                    wrong.append(f"{engine.name} {query}")
         finally:
             delete_topics(settings.kafka, list(records))
     return wrong
@@ -270,6 +300,9 @@ def main() -> int:
         "--runs", type=int, default=3, help="of each query; the first is the cold one"
     )
     parser.add_argument("--no-check", dest="check", action="store_false")
+    parser.add_argument(
+        "--in-turn", action="store_true", help="each query by all engines before the next query"
+    )
     asked = parser.parse_args()
     engines = names(asked.engines, ENGINES, parser)
     queries = names(asked.queries, tuple(QUERIES), parser)

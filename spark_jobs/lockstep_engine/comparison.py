@@ -17,6 +17,7 @@ from lockstep.control.ports import OutboxSteps, Progress
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, quoted, row_text
+from lockstep_engine.sessions import set_all
 from lockstep_engine.sinks.view_rows import incomparable
 from lockstep_engine.tables import configure_catalog, read_at
 
@@ -34,7 +35,7 @@ def compare_outboxes(
     """Compare every table of the job, in threads of one session."""
     configure_catalog(spark, job.catalog)
     # What is shuffled is a row a step, and the rows of one step.
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    set_all(spark, {"spark.sql.shuffle.partitions": "2"})
     found = in_parallel(lambda table: _compare(spark, job, state, table), job.tables)
     rows = {table.view: count for table, (count, _) in zip(job.tables, found, strict=True)}
     differences = sorted(

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lockstep_engine.told import is_of_connect
+from lockstep_engine.sessions import is_of_connect
 
 __all__ = ["computed", "given", "put_down"]
 

@@ -39,6 +39,7 @@ from lockstep_engine.expiry import expire_snapshots
 from lockstep_engine.failures import plain_error
 from lockstep_engine.job import preview_rebuild, run_interval
 from lockstep_engine.publishing import publish_sinks
+from lockstep_engine.sessions import JoinedLater
 
 __all__ = ["ConnectEngine"]
 
@@ -98,12 +99,12 @@ class ConnectEngine:
     def _lives(self, session: str) -> bool:
         """False where the server has ended the session; one that it does not know yet can live."""
         try:
-            with self._session(session):
-                return True
+            _stop_quietly(self._connect(session))
         except Unreachable as error:
             if CLOSED_SESSION in error.found:
                 return False
             raise
+        return True
 
     def _connect(self, session: str) -> SparkSession:
         """Join the session of that id, or make it. The builder is lazy and would retry for minutes
@@ -130,20 +131,24 @@ class ConnectEngine:
 
     @contextmanager
     def _session(self, session: str) -> Iterator[SparkSession]:
-        with _left_at_the_end(self._connect(session)) as spark:
+        """The session of that id, once it is asked for something."""
+        with _left_at_the_end(JoinedLater(lambda: self._connect(session))) as spark:
             yield spark
 
     @contextmanager
     def _beside(self, session: str, purpose: str) -> Iterator[SparkSession]:
         """A session beside an attempt's, a new one where the server has ended that."""
         derived = str(uuid.uuid5(uuid.UUID(session), purpose)) if session else _new_id()
-        try:
-            joined = self._connect(derived)
-        except Unreachable as error:
-            if CLOSED_SESSION not in error.found:
-                raise
-            joined = self._connect(_new_id())
-        with _left_at_the_end(joined) as spark:
+
+        def join() -> SparkSession:
+            try:
+                return self._connect(derived)
+            except Unreachable as error:
+                if CLOSED_SESSION not in error.found:
+                    raise
+                return self._connect(_new_id())
+
+        with _left_at_the_end(JoinedLater(join)) as spark:
             yield spark
 
 
@@ -152,17 +157,17 @@ def _new_id() -> str:
 
 
 @contextmanager
-def _left_at_the_end(spark: SparkSession) -> Iterator[SparkSession]:
+def _left_at_the_end(later: JoinedLater) -> Iterator[SparkSession]:
     try:
-        yield spark
+        yield later.as_session()
     finally:
-        _stop_quietly(spark)
+        _stop_quietly(later)
 
 
-def _stop_quietly(spark: SparkSession) -> None:
+def _stop_quietly(session: SparkSession | JoinedLater) -> None:
     """A server that is gone has ended the session by itself; the work's own error counts."""
     try:
-        spark.stop()
+        session.stop()
     except Exception:
         return
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 from lockstep.control.job import Placement
 from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
 from lockstep.sql.circuit import SMALL_RECORDS, Operator
-from lockstep_engine.told import set_all
+from lockstep_engine.sessions import set_all
 
 __all__ = [
     "DEFAULT_PLACEMENT",

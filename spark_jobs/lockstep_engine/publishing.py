@@ -15,6 +15,7 @@ from lockstep.sql.project import parse_project
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, consolidate, merge_steps, row_text
+from lockstep_engine.sessions import set_all
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.kafka import Publishing, publish_kafka
 from lockstep_engine.stopwatch import Stopwatch
@@ -43,7 +44,7 @@ def publish_sinks(
     configure_catalog(spark, job.catalog)
     audits = [o for o in outboxes.values() if o.audit and o.table in job.tables]
     in_parallel(lambda audit: _check(spark, job, state, audit), audits)
-    spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(job, outboxes, state)))
+    set_all(spark, {"spark.sql.shuffle.partitions": str(_partitions(job, outboxes, state))})
 
     def publish(target: SinkTarget) -> None:
         with watch.part(target.name):

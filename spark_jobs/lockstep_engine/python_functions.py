@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 from pyspark.util import PythonEvalType
 
 from lockstep.sql.circuit import PythonFunction
-from lockstep_engine.told import is_of_connect
+from lockstep_engine.sessions import is_of_connect
 
 __all__ = ["of_columns", "register_functions"]
 

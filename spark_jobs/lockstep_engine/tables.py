@@ -18,7 +18,7 @@ from lockstep.control.job import CatalogSettings
 from lockstep.errors import EngineFailed, Refused
 from lockstep_engine.deltas import quoted
 from lockstep_engine.failures import first_line
-from lockstep_engine.told import set_all
+from lockstep_engine.sessions import set_all
 
 __all__ = [
     "INDEX_PROPERTIES",
@@ -89,14 +89,12 @@ files make a task."""
 def configure_catalog(spark: SparkSession, catalog: CatalogSettings) -> None:
     """Make the catalog known to this session, before anything in it is named there.
 
-    Only settings that differ are sent: a server that was started with them costs one round trip.
     Iceberg's SQL extensions are static, and are the server's to set.
     """
     prefix = f"spark.sql.catalog.{catalog.name}"
     wanted = {prefix: "org.apache.iceberg.spark.SparkCatalog"}
     wanted.update({f"{prefix}.{key}": value for key, value in catalog.spark.items()})
-    current = spark.conf.getAll
-    set_all(spark, {key: value for key, value in wanted.items() if current.get(key) != value})
+    set_all(spark, wanted)
 
 
 def table_name(catalog: CatalogSettings, table: str, ref: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping, MutableMapping
+from collections.abc import Generator, MutableMapping
 from contextlib import closing
 from typing import Any
 
@@ -15,41 +15,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockstep_engine.failures import is_lost
+from lockstep_engine.sessions import is_of_connect
 
 __all__ = [
     "counted_in_passing",
     "fetched",
     "fetched_within",
     "few_rows",
-    "is_of_connect",
     "is_well_formed",
     "no_rows",
-    "set_all",
     "types_of_columns",
 ]
 
 _TYPES: MutableMapping[str, StructType] = {}
-
-
-def is_of_connect(one: DataFrame | SparkSession) -> bool:
-    """Whether a session, or a frame of it, is a Connect client's; else this process is the driver."""
-    # By name: a classic session does without the client's package, which asks for grpc.
-    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(one).__mro__)
-
-
-def set_all(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    """Settings of a session, in one request where it is a Connect client's: each takes milliseconds."""
-    if not is_of_connect(spark):
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-    elif settings:
-        from pyspark.sql.connect import proto
-
-        # What only a Connect client has.
-        connected: Any = spark
-        pairs = [proto.KeyValue(key=key, value=value) for key, value in settings.items()]
-        operation = proto.ConfigRequest.Operation(set=proto.ConfigRequest.Set(pairs=pairs))
-        connected.client.config(operation)
 
 
 def types_of_columns(spark: SparkSession, declared: str) -> StructType:

@@ -23,6 +23,7 @@ from lockstep.sql.sources.source_layout import layout_of
 from lockstep_engine.context import Context
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.local.rows import Rows
+from lockstep_engine.sessions import set_all
 from lockstep_engine.sources.avro_values import schema_number
 from lockstep_engine.sources.decoded import ERROR_COLUMNS, Decoded, Decoder, raw_columns, timed
 from lockstep_engine.sources.decoding import DeclaredColumn, GivenRow, RecordReader
@@ -118,7 +119,7 @@ def plain_types(spark: SparkSession, source: SourceTable) -> StructType | None:
 def _compile_large_methods(spark: SparkSession) -> None:
     """Beyond 8000 bytes the JVM does not compile a method: it is then better cut into several. A third
     of the decoding time."""
-    spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
+    set_all(spark, {"spark.sql.codegen.hugeMethodLimit": "8000"})
 
 
 def kafka_options(
