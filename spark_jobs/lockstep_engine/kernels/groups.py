@@ -83,6 +83,8 @@ def numbered_by_table(values: Integers, span: int) -> Integers:
     """A number for each value, where these are from 0 to before `span`: 0 for the first of them, and one
     more for each that is the first of its kind."""
     size = len(values)
+    if span == 1:
+        return np.zeros(size, np.int64)
     first = np.full(span, size, np.int64)
     first[values[::-1]] = np.arange(size)[::-1]
     there = np.flatnonzero(first < size)
@@ -96,18 +98,19 @@ def pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Intege
     are from 0 on, and not many more than there are of them."""
     span = int(max(ours.max(initial=-1), theirs.max(initial=-1))) + 1
     counts = np.bincount(theirs, minlength=span)
+    if counts.max(initial=0) <= 1:
+        place_of = np.full(span, -1, np.int64)
+        place_of[theirs] = np.arange(len(theirs))
+        found = place_of[ours]
+        places = np.flatnonzero(found >= 0)
+        return None if len(places) > most else (places, found[places])
     begins = np.cumsum(counts) - counts
     first = begins[ours]
     last = first + counts[ours]
     if int((last - first).sum()) > most:
         return None
-    if counts.max(initial=0) > 1:
-        order = in_order(theirs)
-    else:
-        order = np.empty(len(theirs), np.int64)
-        order[begins[theirs]] = np.arange(len(theirs))
     places, within = spread(first, last)
-    return places, order[within]
+    return places, in_order(theirs)[within]
 
 
 def begins_of(groups: Integers) -> Integers:

@@ -92,7 +92,10 @@ def aggregated(
     check_types(node, node.keys, by_value, types)
     accumulators = sql.accumulators_of(node, by_value.keys(), types)
     groups = Groups.of(node.keys, delta, traces)
-    increments = increments_of(node.aggregates, accumulators, delta, groups)
+    # What is made of them is made of these, which are often far fewer than rows.
+    increments = _per_step(
+        increments_of(node.aggregates, accumulators, delta, groups), accumulators, groups
+    )
     table = operator.accumulators.table
     bins = {
         one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
@@ -220,6 +223,15 @@ def increments_of(
         values = None if argument is None else delta.table[argument]
         columns[one.name] = lifted(one.name, values, weights)
     return pa.table(columns)
+
+
+def _per_step(
+    increments: pa.Table, accumulators: Sequence[sql.Accumulator], groups: Groups
+) -> pa.Table:
+    """The same, one for each group and step."""
+    found = merged(increments, AT, accumulators)
+    of = pa.chunked_array([found[AT].to_numpy() // groups.span])
+    return pa.table({_GROUP: of, **{name: found[name] for name in increments.column_names[1:]}})
 
 
 def _appended(

@@ -24,7 +24,7 @@ from lockstep_engine.kernels.groups import Integers, in_order, pairs, spread
 from lockstep_engine.local.changes import periods
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import has_order, is_key, numbered, together
+from lockstep_engine.local.values import has_order, is_key, matched, together
 
 __all__ = ["joined"]
 
@@ -121,12 +121,10 @@ def _met(
             found = _pairs_then(ours, joined[STEP].to_numpy(), theirs, there, hop.input < place)
             more = more.drop_columns([UNTIL])
         else:
-            found = pairs(ours + 2, theirs + 2, _most_pairs(ours, theirs))
+            found = _pairs(ours, theirs)
         if found is None or any(map(_is_too_much, (joined, more), found)):
             return None
-        left, right = (
-            side.take(pa.array(at)) for side, at in zip((joined, more), found, strict=True)
-        )
+        left, right = map(_taken, (joined, more), found)
         columns = {
             **{name: left[name] for name in left.column_names},
             **{name: right[name] for name in right.column_names},
@@ -135,6 +133,23 @@ def _met(
         }
         joined = pa.table(columns)
     return joined
+
+
+def _pairs(ours: Integers, theirs: Integers) -> tuple[Integers, Integers] | None:
+    """The places of those that are equal, in the order of the side that has more, as it is the other
+    one that may have to be sorted. None where they are too many."""
+    most = _most_pairs(ours, theirs)
+    if len(theirs) <= len(ours):
+        return pairs(ours, theirs, most)
+    found = pairs(theirs, ours, most)
+    return None if found is None else (found[1], found[0])
+
+
+def _taken(rows: pa.Table, places: Integers) -> pa.Table:
+    """The rows at these places; often all of a side, as they are."""
+    if np.array_equal(places, np.arange(len(rows))):
+        return rows
+    return rows.take(pa.array(places))
 
 
 def _is_too_much(rows: pa.Table, places: Integers) -> bool:
@@ -183,14 +198,17 @@ def _keys(
 def _numbered(
     left: pa.Table, right: pa.Table, equalities: Sequence[Equality]
 ) -> tuple[Integers, Integers]:
-    """Numbers that are equal where all keys are, of the rows of both sides."""
+    """Numbers that are equal where all keys are, of the rows of both sides, not many more than these."""
     size, keys = left.num_rows, []
     is_null = np.zeros(size + right.num_rows, bool)
     for one in equalities:
         key = together(left[one.left], right[one.right])
         keys.append(key)
-        if not one.null_safe:
+        if not one.null_safe and key.null_count:
             is_null |= key.is_null().to_numpy()
-    numbers = numbered(keys, len(is_null))
-    ours, theirs = numbers[:size], numbers[size:]
-    return np.where(is_null[:size], -1, ours), np.where(is_null[size:], -2, theirs)
+    numbers = matched(keys, len(is_null))
+    if is_null.any():
+        # A null is equal to nothing: those of one side are one number, those of the other another.
+        ours, theirs = (numbers.max() + more for more in (1, 2))
+        numbers = np.where(is_null, np.where(np.arange(len(numbers)) < size, ours, theirs), numbers)
+    return numbers[:size], numbers[size:]

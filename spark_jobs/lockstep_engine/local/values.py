@@ -44,6 +44,7 @@ __all__ = [
     "is_exact",
     "is_key",
     "is_number_inside",
+    "matched",
     "normalized",
     "numbered",
     "numbers_inside",
@@ -65,6 +66,8 @@ _EXACT = (
 _GREATEST = (1 << 63) - 1
 _MANY = 100_000
 """Columns of so many rows are looked at at the same time."""
+_FEW = 1_000
+"""Rows that are looked at before all are."""
 
 
 class Unlike(Exception):
@@ -126,6 +129,16 @@ def normalized(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_nan(one_zero), pa.scalar(float("nan"), column.type), one_zero)
 
 
+def matched(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
+    """A number for each of so many rows, the same where all columns are: as `numbered`, but in any
+    order, and with gaps, not many. To close them takes longer than to join by such numbers."""
+    if len(columns) == 1 and len(columns[0]):
+        near = _near(columns[0].combine_chunks())
+        if near is not None:
+            return near[0]
+    return numbered(columns, size)
+
+
 def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
     """A number for each of so many rows, the same where all columns are: 0 for the first of them, and
     one more for each that is the first of its kind. Null is equal to null. The columns are keys, or
@@ -155,6 +168,9 @@ def _follows(numbers: Integers, values: Integers | None) -> bool:
     takes a tenth of what it takes to number both, and groups often have such keys besides."""
     if values is None or not len(numbers):
         return False
+    few = slice(_FEW)
+    if len(numbers) > _FEW and not _follows(numbers[few], values[few]):
+        return False
     first = np.empty(int(numbers.max()) + 1, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return bool(np.array_equal(values[first][numbers], values))
@@ -170,15 +186,23 @@ def _raw(column: pa.Array) -> Integers | None:
 def _codes(column: pa.Array) -> Integers:
     if pa.types.is_struct(column.type):
         # A struct of nulls is another one than none.
-        parts = (*column.flatten(), column.is_valid())
+        parts = column.flatten()
+        if column.null_count:
+            parts.append(column.is_valid())
         return numbered([pa.chunked_array([part]) for part in parts], len(column))
-    if pa.types.is_integer(column.type) and not column.null_count and len(column):
-        numbers = column.to_numpy()
-        least = int(numbers.min())
-        span = int(numbers.max()) - least + 1
-        if is_dense(span, len(numbers)):
-            return numbered_by_table(numbers.astype(np.int64) - least, span)
-    return _places_in_dictionary(column)
+    near = _near(column)
+    return _places_in_dictionary(column) if near is None else numbered_by_table(*near)
+
+
+def _near(column: pa.Array) -> tuple[Integers, int] | None:
+    """Whole numbers, as which values are kept, that are near one another: from 0 on, and before what
+    they are."""
+    if not is_number_inside(column.type) or column.null_count or not len(column):
+        return None
+    numbers = numbers_inside(pa.chunked_array([column]))
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    return (numbers - least, span) if is_dense(span, len(numbers)) else None
 
 
 def _places_in_dictionary(column: pa.Array) -> Integers:
@@ -212,7 +236,8 @@ def is_number_inside(kind: pa.DataType) -> bool:
 def numbers_inside(column: pa.ChunkedArray) -> Integers:
     """The whole numbers that values are kept as, 0 for null."""
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
-    found: Integers = pc.fill_null(numbers.cast(pa.int64()), 0).to_numpy()
+    numbers = numbers.cast(pa.int64())
+    found: Integers = (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy()
     return found
 
 
