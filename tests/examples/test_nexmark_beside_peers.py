@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import nexmark
 import pytest
 from nexmark_aims import aims
 from nexmark_data import write_events
 from nexmark_rows import EQUAL, compared, read_rows
-from peers.task import Task, write_rows
+from peers.task import Answer, Task, write_rows
 from peers.texts import columns, own_text, query
 
 from lockstep.cli.bench import EXAMPLE, QUERIES, load_generator
@@ -91,3 +95,51 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
         "measured": "1.22 in the geometric mean of 2 queries, 1 of them at 1 or above, least 0.50 (q1)",
         "holds": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("is_in_turn", "said"),
+    [
+        (False, "+a a1 a2 -a +b b1 b2 -b"),
+        (True, "+a a1 +b b1 a2 b2 -b -a"),
+    ],
+)
+def test_engines_are_asked_one_after_the_other_or_query_by_query(
+    monkeypatch: pytest.MonkeyPatch, is_in_turn: bool, said: str
+) -> None:
+    place, noted = running_engines(monkeypatch, ())
+    engines = [nexmark.Engine(name, place, "") for name in "ab"]
+    found = [query for _, query, _ in nexmark.asked_of(engines, "12", is_in_turn)]
+    assert " ".join(noted) == said
+    assert found == (["1", "1", "2", "2"] if is_in_turn else ["1", "2", "1", "2"])
+
+
+def test_an_engine_whose_process_ends_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, noted = running_engines(monkeypatch, ("a2",))
+    found = nexmark.asked_of([nexmark.Engine("a", place, "")], "123", is_in_turn=False)
+    assert [answer.failed for _, _, (answer, _) in found] == ["", "a2 ended", ""]
+    assert " ".join(noted) == "+a a1 a2 -a +a a3 -a"
+
+
+def running_engines(
+    monkeypatch: pytest.MonkeyPatch, ending: tuple[str, ...]
+) -> tuple[Any, list[str]]:
+    """Engines that note when they begin, what they are asked, and when they end."""
+    noted: list[str] = []
+
+    @contextmanager
+    def opened(engine: str, place: Any, namespace: str) -> Iterator[Any]:
+        del place, namespace
+
+        def ask(query: str) -> Any:
+            noted.append(engine + query)
+            if engine + query in ending:
+                raise RuntimeError(f"{engine}{query} ended")
+            return Answer((1.0,)), ""
+
+        noted.append(f"+{engine}")
+        yield ask
+        noted.append(f"-{engine}")
+
+    monkeypatch.setattr(nexmark, "opened", opened)
+    return None, noted
