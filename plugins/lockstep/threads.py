@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MAX_THREADS", "in_parallel", "processors", "shares"]
+__all__ = ["MAX_THREADS", "in_parallel", "pieces", "processors", "shares"]
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -15,8 +15,10 @@ _Answer = TypeVar("_Answer")
 MAX_THREADS = 8
 
 
-def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
-    """Do the work for each item in threads; answers in the order of the items.
+def in_parallel(
+    work: Callable[[_Item], _Answer], items: Iterable[_Item], at_once: int = MAX_THREADS
+) -> list[_Answer]:
+    """Do the work for each item in threads, so many `at_once`; answers in the order of the items.
 
     A single item is worked on in the caller's thread. All of it has ended when this returns; the first
     error in that order is raised then.
@@ -24,7 +26,7 @@ def in_parallel(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> lis
     todo = list(items)
     if len(todo) < 2:
         return [work(item) for item in todo]
-    with ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(todo))) as pool:
+    with ThreadPoolExecutor(max_workers=min(at_once, len(todo))) as pool:
         futures = [pool.submit(work, item) for item in todo]
     return [future.result() for future in futures]
 
@@ -38,4 +40,11 @@ def shares(count: int, least: int) -> list[slice]:
     """So many things for all processors, one after the other, about as many for each; no more shares
     than there would be of `least` things each, but one where there is any."""
     size = -(-count // max(1, min(processors(), count // least)))
+    return [slice(first, min(first + size, count)) for first in range(0, count, size or 1)]
+
+
+def pieces(count: int, least: int) -> list[slice]:
+    """So many things in pieces of about the same size, as small as they can be with `least` things each;
+    one where there are fewer. What a piece needs may fit a processor's cache, which all do not."""
+    size = -(-count // max(1, count // least))
     return [slice(first, min(first + size, count)) for first in range(0, count, size or 1)]

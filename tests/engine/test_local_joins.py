@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.sql.plans.multiway import Hop
 from lockstep.sql.plans.nodes import Equality
 from lockstep_engine.local import join
 from lockstep_engine.local.values import matched
@@ -67,9 +69,54 @@ def test_pairs_are_the_same_whichever_side_has_more(ours: list[int], theirs: lis
     wanted = [
         (i, j) for i, one in enumerate(ours) for j, other in enumerate(theirs) if one == other
     ]
-    found = join._pairs(*(np.array(one, np.int64) for one in (ours, theirs)))
+    numbers = [np.array(one, np.int64) for one in (ours, theirs)]
+    found = join._pairs(*numbers, most=len(wanted))
     assert found is not None
     assert sorted(zip(*(one.tolist() for one in found), strict=True)) == wanted
+    assert not wanted or join._pairs(*numbers, most=len(wanted) - 1) is None
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_joined_piece_by_piece_is_what_is_joined_at_once(
+    monkeypatch: pytest.MonkeyPatch, seed: int, is_turned: bool
+) -> None:
+    """Also where rows are there for a while, and as long as there is room for all pieces together."""
+    random = np.random.default_rng(seed)
+    few, many = side(random, "ab", 4), side(random, "cd", 60)
+    if seed % 2:
+        more = few if is_turned else many
+        until = pa.array(more["_step"].to_numpy() + random.integers(1, 3, len(more)))
+        few, many = (
+            one.append_column("_until", until) if one is more else one for one in (few, many)
+        )
+    sides = (many, few) if is_turned else (few, many)
+    names = ("c", "a") if is_turned else ("a", "c")
+    hop = Hop(1, (Equality(*names),), ())
+    asked = [*sides, hop]
+    whole = join._met_at(*asked, is_before=bool(seed % 3))
+    monkeypatch.setattr(join, "_ROWS_OF_A_PIECE", 7)
+    found = join._met_at(*asked, is_before=bool(seed % 3))
+    assert whole is not None
+    assert found is not None
+    assert rows_of(found) == rows_of(whole)
+    assert found["b"].num_chunks >= 6, "more than one piece has pairs"
+    monkeypatch.setattr(join, "_most_pairs", lambda *_: len(whole) - 1)
+    assert join._met_at(*asked, is_before=bool(seed % 3)) is None
+
+
+def side(random: np.random.Generator, names: str, size: int) -> pa.Table:
+    columns = [
+        pa.array(random.integers(0, 3, size)),
+        pa.array([f"{names} {n}" for n in range(size)]),
+        pa.array(random.integers(1, 3, size)),
+        pa.array(random.integers(0, 4, size)),
+    ]
+    return pa.table(columns, [*names, "_weight", "_step"])
+
+
+def rows_of(table: pa.Table) -> list[Any]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
 def test_all_rows_in_their_order_are_taken_as_they_are() -> None:

@@ -10,6 +10,7 @@ texts without a collation, dates and times, decimals of one type. Conditions are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from pyspark.sql.types import IntegralType, StructField, StructType
 
 from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
+from lockstep.threads import in_parallel, pieces, processors
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
 from lockstep_engine.kernels.groups import Integers, in_order, pairs, spread
 from lockstep_engine.local.changes import periods
@@ -30,6 +32,7 @@ __all__ = ["joined"]
 
 _MOST_BYTES = 1 << 31
 """Of the rows of a side: a column of texts has no more."""
+_ROWS_OF_A_PIECE = 150_000
 _MANY_STEPS = 4
 """With fewer of them the pairs of a key's changes are few."""
 
@@ -114,31 +117,74 @@ def _met(
     input `place` if it is there then: of an input before it with what comes in that step, of one after
     it without."""
     for hop in hops:
-        more = sides[hop.input]
-        ours, theirs = _keys(joined, more, hop.equalities)
-        if UNTIL in more.column_names:
-            there = more[STEP].to_numpy(), more[UNTIL].to_numpy()
-            found = _pairs_then(ours, joined[STEP].to_numpy(), theirs, there, hop.input < place)
-            more = more.drop_columns([UNTIL])
-        else:
-            found = _pairs(ours, theirs)
-        if found is None or any(map(_is_too_much, (joined, more), found)):
+        found = _met_at(joined, sides[hop.input], hop, is_before=hop.input < place)
+        if found is None:
             return None
-        left, right = map(_taken, (joined, more), found)
-        columns = {
-            **{name: left[name] for name in left.column_names},
-            **{name: right[name] for name in right.column_names},
-            WEIGHT: pc.multiply_checked(left[WEIGHT], right[WEIGHT]),
-            STEP: pc.max_element_wise(left[STEP], right[STEP]),
-        }
-        joined = pa.table(columns)
+        joined = found
     return joined
 
 
-def _pairs(ours: Integers, theirs: Integers) -> tuple[Integers, Integers] | None:
+def _met_at(joined: pa.Table, more: pa.Table, hop: Hop, *, is_before: bool) -> pa.Table | None:
+    """One hop of `_met`. The side that has more is taken piece by piece, where the other one is small
+    beside a piece: pieces are worked on at the same time, and what is made of one is still in the cache
+    for what is made of that."""
+    is_ours = len(joined) >= len(more)
+    most, least = (joined, more) if is_ours else (more, joined)
+    room = _Room(_most_pairs(len(joined), len(more)))
+
+    def met(piece: slice) -> pa.Table | None:
+        sides = (most[piece], least) if is_ours else (least, most[piece])
+        return _met_by(*sides, hop, room, is_before=is_before)
+
+    rows = max(_ROWS_OF_A_PIECE, 2 * len(least))
+    parts = in_parallel(met, pieces(len(most), rows) or [slice(None)], processors())
+    made = [part for part in parts if part is not None]
+    return pa.concat_tables(made) if len(made) == len(parts) else None
+
+
+def _met_by(
+    joined: pa.Table, more: pa.Table, hop: Hop, room: _Room, *, is_before: bool
+) -> pa.Table | None:
+    ours, theirs = _keys(joined, more, hop.equalities)
+    if UNTIL in more.column_names:
+        there = more[STEP].to_numpy(), more[UNTIL].to_numpy()
+        at = joined[STEP].to_numpy()
+        found = _pairs_then(ours, at, theirs, there, is_before, room.pairs)
+        more = more.drop_columns([UNTIL])
+    else:
+        found = _pairs(ours, theirs, room.pairs)
+    if found is None or not room.has(joined, more, len(found[0])):
+        return None
+    left, right = map(_taken, (joined, more), found)
+    columns = {
+        **{name: left[name] for name in left.column_names},
+        **{name: right[name] for name in right.column_names},
+        WEIGHT: pc.multiply_checked(left[WEIGHT], right[WEIGHT]),
+        STEP: pc.max_element_wise(left[STEP], right[STEP]),
+    }
+    return pa.table(columns)
+
+
+class _Room:
+    """For how many pairs there is room, of all pieces of a join, and for how many bytes of each side."""
+
+    def __init__(self, pairs: int) -> None:
+        self.pairs = pairs
+        self._left = self._right = _MOST_BYTES
+        self._taking = Lock()
+
+    def has(self, left: pa.Table, right: pa.Table, pairs: int) -> bool:
+        """Whether there is some for so many pairs of these rows; it is taken."""
+        with self._taking:
+            self.pairs -= pairs
+            self._left -= left.nbytes * pairs // max(1, len(left))
+            self._right -= right.nbytes * pairs // max(1, len(right))
+            return min(self.pairs, self._left, self._right) >= 0
+
+
+def _pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Integers] | None:
     """The places of those that are equal, in the order of the side that has more, as it is the other
-    one that may have to be sorted. None where they are too many."""
-    most = _most_pairs(ours, theirs)
+    one that may have to be sorted. None where they are more than `most`."""
     if len(theirs) <= len(ours):
         return pairs(ours, theirs, most)
     found = pairs(theirs, ours, most)
@@ -152,14 +198,9 @@ def _taken(rows: pa.Table, places: Integers) -> pa.Table:
     return rows.take(pa.array(places))
 
 
-def _is_too_much(rows: pa.Table, places: Integers) -> bool:
-    """Whether so many of them take more than a column can hold, or near it."""
-    return bool(rows.nbytes * len(places) > _MOST_BYTES * max(1, len(rows)))
-
-
-def _most_pairs(ours: Integers, theirs: Integers) -> int:
+def _most_pairs(ours: int, theirs: int) -> int:
     """More are not made here of so many rows."""
-    return max(MOST_ROWS, 2 * (len(ours) + len(theirs)))
+    return max(MOST_ROWS, 2 * (ours + theirs))
 
 
 def _pairs_then(
@@ -168,9 +209,10 @@ def _pairs_then(
     theirs: Integers,
     there: tuple[Integers, Integers],
     with_own_step: bool,
+    most: int,
 ) -> tuple[Integers, Integers] | None:
     """The places of the rows whose keys are equal, where theirs, from and until before the steps
-    `there`, are there `at` ours; None where they are too many."""
+    `there`, are there `at` ours; None where they are more than `most`."""
     span = int(at.max(initial=FIRST)) + 3
     moments = ours * span + at + 1
     order = in_order(moments)
@@ -179,7 +221,7 @@ def _pairs_then(
         np.searchsorted(moments[order], theirs * span + np.minimum(step + 1, span - 1), side)
         for step in there
     )
-    if int((last - first).sum()) > _most_pairs(ours, theirs):
+    if int((last - first).sum()) > most:
         return None
     places, within = spread(first, last)
     return order[within], places

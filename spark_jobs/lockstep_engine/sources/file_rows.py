@@ -115,6 +115,9 @@ class _ReadFiles:
         schema = self.metadata.schema().select(*self.names, case_sensitive=False)
         positions = None if change.unless is None else counted
         for first, batch in file_batches(files, self.metadata, schema, change.file, positions):
+            if change.unless is None and not len(counted):
+                yield from self._shaped(batch, change.weight, wanted.step)
+                continue
             here = np.searchsorted(counted, [first, first + batch.num_rows])
             places = counted[slice(*here)] - first
             if change.unless is None:
