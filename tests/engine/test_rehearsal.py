@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from pyspark.sql.types import (
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
 from lockstep.sql.circuit import ProjectFiles
 from lockstep.sql.incremental import build_circuit
 from lockstep.sql.project import parse_project
+from lockstep_engine.local import rehearsal
 from lockstep_engine.local.rehearsal import can_be_worked_out
 
 SPEC = """\
@@ -148,3 +150,23 @@ def test_of_keyed_tables(query: str, key: str, is_known: bool) -> None:
 )
 def test_what_is_left_to_spark(query: str) -> None:
     assert not is_worked_out(query)
+
+
+def test_a_circuit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    once = rehearsal._tried
+
+    def noted(operator: Any, *others: Any) -> Any:
+        tried.append(operator.ref)
+        return once(operator, *others)
+
+    monkeypatch.setattr(rehearsal, "_tried", noted)
+    assert is_worked_out("SELECT i AS tried_once, n + 1 AS more FROM t")
+    assert not is_worked_out("SELECT i AS left_to_spark, many FROM t")
+    of_both = len(tried)
+    assert of_both
+    assert is_worked_out("SELECT i AS tried_once, n + 1 AS more FROM t")
+    assert not is_worked_out("SELECT i AS left_to_spark, many FROM t")
+    assert len(tried) == of_both
+    assert is_worked_out("SELECT i AS tried_as_well FROM t")
+    assert len(tried) > of_both

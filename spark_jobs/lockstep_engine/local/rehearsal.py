@@ -7,6 +7,7 @@ What is left are values: a sum that overflows, a text that is not UTF-8.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,7 +50,14 @@ class _NoSpark:
 
 
 def can_be_worked_out(circuit: Circuit, declared: Mapping[str, StructType]) -> bool:
-    """`declared` are the columns of the sources, by their lower-case names."""
+    """`declared` are the columns of the sources, by their lower-case names. A process tries each circuit
+    once: one of many views takes longer than few rows do."""
+    return _can_be(circuit, *declared.items())
+
+
+@lru_cache(maxsize=64)
+def _can_be(circuit: Circuit, *columns: tuple[str, StructType]) -> bool:
+    declared = dict(columns)
     schemas, by_pane = dict[int, StructType](), unread_times(circuit)
     try:
         for operator in circuit.operators:
