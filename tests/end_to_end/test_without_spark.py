@@ -1,4 +1,4 @@
-"""What an interval asks of Spark where it is worked out here: nothing, from plan to published."""
+"""What a first interval asks of Spark where it is worked out here: nothing, from plan to published."""
 
 from __future__ import annotations
 
