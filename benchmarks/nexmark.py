@@ -147,11 +147,11 @@ class Engine:
         self._stack = ExitStack()
 
     def ask(self, query: str) -> Found:
-        """An answer, whatever happens to the engine meanwhile."""
+        """An answer, whatever happens to the engine meanwhile. Raises what keeps it from beginning."""
+        if self._ask is None:
+            there = opened(self.name, self._place, self._namespace)
+            self._ask = self._stack.enter_context(there)
         try:
-            if self._ask is None:
-                there = opened(self.name, self._place, self._namespace)
-                self._ask = self._stack.enter_context(there)
             return self._ask(query)
         except RuntimeError as error:
             say(str(error))

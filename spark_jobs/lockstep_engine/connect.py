@@ -34,7 +34,7 @@ from lockstep.errors import Unreachable
 from lockstep_engine.appends import Tables
 from lockstep_engine.compaction import merge_traces
 from lockstep_engine.comparison import compare_outboxes
-from lockstep_engine.deadlines import Retries, opened
+from lockstep_engine.deadlines import Retries, made_active, opened
 from lockstep_engine.expiry import expire_snapshots
 from lockstep_engine.failures import plain_error
 from lockstep_engine.job import preview_rebuild, run_interval
@@ -132,7 +132,7 @@ class ConnectEngine:
     @contextmanager
     def _session(self, session: str) -> Iterator[SparkSession]:
         """The session of that id, once it is asked for something."""
-        with _left_at_the_end(JoinedLater(lambda: self._connect(session))) as spark:
+        with _left_at_the_end(JoinedLater(lambda: self._connect(session), made_active)) as spark:
             yield spark
 
     @contextmanager
@@ -148,7 +148,7 @@ class ConnectEngine:
                     raise
                 return self._connect(_new_id())
 
-        with _left_at_the_end(JoinedLater(join)) as spark:
+        with _left_at_the_end(JoinedLater(join, made_active)) as spark:
             yield spark
 
 

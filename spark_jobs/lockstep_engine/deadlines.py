@@ -18,7 +18,7 @@ from pyspark.sql.connect.client.core import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ClientSession
 
-__all__ = ["Deadlines", "Retries", "opened"]
+__all__ = ["Deadlines", "Retries", "made_active", "opened"]
 
 STREAM_SECONDS = 150.0
 """A server ends each stream after two minutes at most, to be taken up again; ours after ten seconds."""
@@ -116,3 +116,11 @@ def opened(url: str, interceptors: Sequence[Any] = (Deadlines(),)) -> SparkSessi
     session = ClientSession.builder.channelBuilder(channels).create()
     session.__class__ = _Closed  # its builder makes none but its own
     return cast(SparkSession, session)
+
+
+def made_active(session: SparkSession) -> None:
+    """This thread's session, if it has none, as it is of the thread that has opened it: PySpark (4.1)
+    asks for one to tell of what is held at the server."""
+    if ClientSession.getActiveSession() is None:
+        of_thread: Any = ClientSession._active_session
+        of_thread.session = session

@@ -16,6 +16,7 @@ from pyspark.util import PythonEvalType
 
 from lockstep.sql.circuit import PythonFunction
 from lockstep_engine.sessions import is_of_connect
+from lockstep_engine.told import types_of_columns
 
 __all__ = ["of_columns", "register_functions"]
 
@@ -43,9 +44,9 @@ def _register_by_connect(spark: Any, function: PythonFunction) -> None:
     declared = command.register_function
     declared.function_name = function.name
     declared.deterministic = True
-    declared.python_udf.output_type.CopyFrom(
-        pyspark_types_to_proto_types(DataType.fromDDL(function.returns))
-    )
+    # Not by `DataType.fromDDL`, which asks whichever session is the thread's.
+    [returned] = types_of_columns(spark, f"returned {function.returns}")
+    declared.python_udf.output_type.CopyFrom(pyspark_types_to_proto_types(returned.dataType))
     declared.python_udf.eval_type = function.kind
     declared.python_udf.command = function.pickled
     declared.python_udf.python_ver = function.python

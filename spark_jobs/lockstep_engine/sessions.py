@@ -17,12 +17,19 @@ class JoinedLater:
 
     An interval that this process works out asks for nothing: to join a session in run and another in
     publish, and to tell them what is counted on, takes as long as a sixth of such an interval.
+
+    `join` is called once, whether it succeeds or not. `enter` makes the session that of the thread: some
+    of PySpark's functions ask for that, and whoever asks first may be a thread of its own.
     """
 
-    def __init__(self, join: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self, join: Callable[[], SparkSession], enter: Callable[[SparkSession], None]
+    ) -> None:
         self._join = join
+        self._enter = enter
         self._settings: dict[str, str] = {}
         self._joined: SparkSession | None = None
+        self._failed: Exception | None = None
         self._joining = RLock()
         # By this PySpark's functions know whose they are, also before there is a session.
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
@@ -46,16 +53,32 @@ class JoinedLater:
                 self._joined.stop()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # Asked by what copies things, also of one that has not begun.
+            raise AttributeError(name)
+        session = self._session()
+        self._enter(session)
+        return getattr(session, name)
+
+    def _session(self) -> SparkSession:
         with self._joining:
+            if self._failed is not None:
+                raise self._failed
             if self._joined is None:
-                joined = self._join()
                 try:
-                    set_all(joined, self._settings)
-                except BaseException:
-                    joined.stop()
+                    self._joined = self._told(self._join())
+                except Exception as error:
+                    self._failed = error
                     raise
-                self._joined = joined
-        return getattr(self._joined, name)
+            return self._joined
+
+    def _told(self, session: SparkSession) -> SparkSession:
+        try:
+            set_all(session, self._settings)
+        except BaseException:
+            session.stop()
+            raise
+        return session
 
 
 def is_of_connect(one: DataFrame | SparkSession) -> bool:

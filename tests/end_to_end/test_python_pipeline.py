@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.connect.session import SparkSession as ClientSession
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
@@ -108,6 +110,17 @@ def test_a_python_function_is_kept_up_to_date_and_can_change(taps: Taps) -> None
         [("hall", 0, 2), (None, 0, 1), ("Hall", 0, 1), ("bath", 3, 2)]
     )
     assert taps.is_right()
+
+
+def test_functions_are_made_known_where_no_session_is_that_of_the_process(
+    taps: Taps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process of its own, of which this one has the shared session."""
+    monkeypatch.setattr(ClientSession, "_default_session", None)
+    monkeypatch.setattr(ClientSession, "_active_session", threading.local())
+    taps.deploy_python("!")
+    taps.send(("hall", 1), (None, 2))
+    assert taps.view("rooms") == Counter([("HALL!", 1), (None, 2)])
 
 
 def test_the_row_for_which_a_python_function_raises_is_named(taps: Taps) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as ClientSession
 
 from lockstep.errors import Unreachable
+from lockstep.threads import in_parallel
 from lockstep_engine.connect import ConnectEngine
+from lockstep_engine.deadlines import made_active
 from lockstep_engine.sessions import JoinedLater, is_of_connect, set_all
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ def joins(spark_server: SparkServer) -> Iterator[Joins]:
 
 
 def test_a_session_is_joined_once_with_what_it_was_told(joins: Joins) -> None:
-    later = JoinedLater(joins).as_session()
+    later = JoinedLater(joins, made_active).as_session()
     set_all(later, {PARTITIONS: "7", "spark.sql.ansi.enabled": "true"})
     set_all(later, {PARTITIONS: "9"})
     assert is_of_connect(later)
@@ -56,18 +60,37 @@ def test_a_session_is_joined_once_with_what_it_was_told(joins: Joins) -> None:
 
 
 def test_a_session_that_nobody_asks_is_left_without_having_been_joined(joins: Joins) -> None:
-    JoinedLater(joins).stop()
+    JoinedLater(joins, made_active).stop()
     assert joins.joined == []
 
 
 def test_a_setting_that_is_refused_is_refused_each_time(joins: Joins) -> None:
-    """And not left out by who asks again."""
-    later = JoinedLater(joins).as_session()
+    """And not left out by who asks again; nor is it sent again, as the session is not joined again."""
+    later = JoinedLater(joins, made_active).as_session()
     set_all(later, {"spark.sql.warehouse.dir": "elsewhere"})
     for _ in range(2):
         with pytest.raises(Exception, match=r"CANNOT_MODIFY_.*CONFIG"):
             later.range(1)
-    assert len(joins.joined) == 2
+    assert len(joins.joined) == 1
+
+
+def test_threads_that_ask_at_the_same_time_join_one_session_which_is_theirs(joins: Joins) -> None:
+    later = JoinedLater(joins, made_active)
+
+    def ask(number: int) -> tuple[int, bool]:
+        found = later.as_session().range(number).count()
+        own = ClientSession.getActiveSession()
+        return found, own is not None and not own.is_stopped
+
+    numbers = range(4)
+    assert in_parallel(ask, numbers) == [(number, True) for number in numbers]
+    assert len(joins.joined) == 1
+
+
+def test_what_copies_things_does_not_join(joins: Joins) -> None:
+    with pytest.raises(TypeError, match="RLock"):
+        copy.deepcopy(JoinedLater(joins, made_active))
+    assert joins.joined == []
 
 
 def test_a_server_that_is_not_there_is_told_once_it_is_asked() -> None:

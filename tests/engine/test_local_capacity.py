@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -11,7 +12,7 @@ from lockstep.sql.plans.nodes import Equality, MultiwayJoin, Scan
 from lockstep_engine.local import evaluation, join
 from lockstep_engine.local.join import joined
 from lockstep_engine.local.rows import Rows
-from lockstep_engine.local.values import Unlike
+from lockstep_engine.local.values import Unlike, grouped
 
 EVENTS, DOCUMENTS = Scan("events", ("id", "of")), Scan("documents", ("key", "text"))
 
@@ -40,3 +41,23 @@ def test_what_arrow_cannot_hold_is_left_to_spark(error: type[Exception]) -> None
         raise error("Take operation overflowed binary array capacity")
 
     assert evaluation._tried(work) is None
+
+
+def test_what_has_been_added_up_is_added_up_once_more() -> None:
+    """Half of many rows are of one group: what these come to, as often as there are groups, is more than
+    a bigint holds, and all of it is not."""
+    size, value = 100_000, (1 << 32) - 5
+    by = np.maximum(np.arange(size) - size // 2, 0)
+    rows = pa.table({"by": by, "x": np.full(size, value)})
+    once = grouped(rows, "by", {"x": "sum"})
+    assert once["x"].to_pylist()[:2] == [(size // 2 + 1) * value, value]
+    again = grouped(
+        once.set_column(0, "by", pa.array(np.zeros(len(once), int))), "by", {"x": "sum"}
+    )
+    assert again["x"].to_pylist() == [size * value]
+
+
+@pytest.mark.parametrize("values", [[1 << 62, 1 << 62], [-(1 << 63), 1, 1], [1 << 60] * 8])
+def test_numbers_whose_sums_may_overflow_are_left_to_spark(values: list[int]) -> None:
+    with pytest.raises(Unlike):
+        grouped(pa.table({"by": [0] * len(values), "x": values}), "by", {"x": "sum"})

@@ -33,6 +33,8 @@ __all__ = ["joined"]
 _MOST_BYTES = 1 << 31
 """Of the rows of a side: a column of texts has no more."""
 _ROWS_OF_A_PIECE = 150_000
+_MOST_AT_ONCE = 4
+"""Each of these has all pairs in memory before it is known that they are too many."""
 _MANY_STEPS = 4
 """With fewer of them the pairs of a key's changes are few."""
 
@@ -137,7 +139,8 @@ def _met_at(joined: pa.Table, more: pa.Table, hop: Hop, *, is_before: bool) -> p
         return _met_by(*sides, hop, room, is_before=is_before)
 
     rows = max(_ROWS_OF_A_PIECE, 2 * len(least))
-    parts = in_parallel(met, pieces(len(most), rows) or [slice(None)], processors())
+    at_once = min(processors(), _MOST_AT_ONCE)
+    parts = in_parallel(met, pieces(len(most), rows) or [slice(None)], at_once)
     made = [part for part in parts if part is not None]
     return pa.concat_tables(made) if len(made) == len(parts) else None
 

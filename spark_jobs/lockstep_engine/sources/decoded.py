@@ -6,9 +6,9 @@ columns, and of a bad record the raw one, of which its sentence is made when som
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -53,10 +53,15 @@ class Decoded:
     """
 
     delta: DataFrame | Rows
-    errors: DataFrame
+    given_errors: Callable[[], DataFrame]
     kept: tuple[DataFrame, ...] = field(default=())
     passed: Observation | None = None
     bad: int | None = None
+
+    @cached_property
+    def errors(self) -> DataFrame:
+        """Nobody asks for those of which there are none, and Spark nobody then."""
+        return self.given_errors()
 
     def bad_records(self) -> int:
         """How many there are; of a source that is read once, once an action has read `delta`."""
@@ -85,14 +90,15 @@ class Decoder:
     def _kept(self, records: DataFrame) -> Decoded:
         """Decoded once, for whoever reads it."""
         kept = self._decode(records).persist()
-        return Decoded(self._delta(kept), self._errors(kept.where(f"NOT {_GOOD}")), (kept,))
+        errors = self._errors(kept.where(f"NOT {_GOOD}"))
+        return Decoded(self._delta(kept), lambda: errors, (kept,))
 
     def _in_passing(self, records: DataFrame) -> Decoded:
         """Of a source that is read once."""
         decoded, passed = self._decode(records), Observation()
         observed = decoded.observe(passed, F.count_if(~F.col(_GOOD)).alias(_BAD))
         errors = self._errors(decoded.where(f"NOT {_GOOD}"))
-        return Decoded(self._delta(observed), errors, passed=passed)
+        return Decoded(self._delta(observed), lambda: errors, passed=passed)
 
     def here(self, records: DataFrame) -> Decoded | None:
         """Fetched now; None where that is too much, or a type or a text is one that may not come back
@@ -105,7 +111,7 @@ class Decoder:
         bad = rows.where(pc.invert(rows.table[_GOOD])).select([*raw_columns(self.source), STEP])
         good = rows.where(rows.table[_GOOD])
         delta = Rows.together([self._rows_here(good, given) for given in self.reader.rows])
-        return Decoded(delta, self._errors(bad.frame(self.context.spark)), bad=len(bad))
+        return Decoded(delta, lambda: self._errors(bad.frame(self.context.spark)), bad=len(bad))
 
     def held(self, found: Rows, read: Mapping[str, str]) -> Decoded | None:
         """Of records that this process has, and what has been `read` of them, as `PlainSource` describes
@@ -114,7 +120,7 @@ class Decoder:
         is_plain = found.table[PLAIN]
         if pc.all(is_plain, min_count=0).as_py():
             rows = self._plain_rows(found, read)
-            return Decoded(rows, no_rows(self.context.spark, ERROR_COLUMNS), bad=0)
+            return Decoded(rows, lambda: no_rows(self.context.spark, ERROR_COLUMNS), bad=0)
         left = found.where(pc.invert(is_plain)).select([*raw_columns(self.source), STEP])
         rows = self._plain_rows(found.where(is_plain), read)
         decoded = self.here(timed(self.source, left.frame(self.context.spark), self.context))

@@ -193,7 +193,11 @@ def _nothing(
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
     delta = f"{_columns_of(reader.rows[0], wanted)}, {WEIGHT} bigint, {STEP} bigint"
-    errors, schema = no_rows(spark, ERROR_COLUMNS), types_of_columns(spark, delta)
+    schema = types_of_columns(spark, delta)
+
+    def errors() -> DataFrame:
+        return no_rows(spark, ERROR_COLUMNS)
+
     if is_here:
         return Decoded(Rows(to_arrow_schema(schema).empty_table(), schema), errors, bad=0)
     return Decoded(no_rows(spark, delta), errors)
