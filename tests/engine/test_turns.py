@@ -137,3 +137,13 @@ def test_parts_of_the_rows_give_what_all_do(
     assert len(left_of_parts) == len(left_of_whole)
     if count > 1:
         assert len(left_of_whole) == left
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(0, []), (1, [1]), (5, [5]), (6, [3, 3]), (11, [4, 4, 3])]
+)
+def test_pieces_are_as_small_as_they_can_be(count: int, sizes: list[int]) -> None:
+    numbers = list(range(count))
+    pieces = [numbers[one] for one in threads.pieces(count, 3)]
+    assert [len(one) for one in pieces] == sizes
+    assert [number for one in pieces for number in one] == numbers
