@@ -39,12 +39,15 @@ def processors() -> int:
 def shares(count: int, least: int) -> list[slice]:
     """So many things for all processors, one after the other, about as many for each; no more shares
     than there would be of `least` things each, but one where there is any."""
-    size = -(-count // max(1, min(processors(), count // least)))
-    return [slice(first, min(first + size, count)) for first in range(0, count, size or 1)]
+    return _cut(count, min(processors(), count // least))
 
 
 def pieces(count: int, least: int) -> list[slice]:
     """So many things in pieces of about the same size, as small as they can be with `least` things each;
     one where there are fewer. What a piece needs may fit a processor's cache, which all do not."""
-    size = -(-count // max(1, count // least))
+    return _cut(count, count // least)
+
+
+def _cut(count: int, parts: int) -> list[slice]:
+    size = -(-count // max(1, parts))
     return [slice(first, min(first + size, count)) for first in range(0, count, size or 1)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from followed_shop import rows
 
 from lockstep.adapters.settings import Settings
@@ -45,6 +48,13 @@ class OnePipeline:
         (self.folder / "spark-pipeline.yml").write_text(spec, "utf-8")
         (self.folder / "sql" / "all.sql").write_text(text, "utf-8")
         deploy(str(self.folder), self.settings)
+
+    def produce(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """Records of its topic, as JSON."""
+        producer = Producer({"bootstrap.servers": self.settings.kafka})
+        for row in rows:
+            producer.produce(self.name, json.dumps(row).encode())
+        assert producer.flush(30) == 0
 
     def advance(self, opened: Pipeline | None = None) -> None:
         """All that is there now, by one that is open or one of its own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import Counter
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql.connect.session import SparkSession as ClientSession
 
 from lockstep.adapters.kafka import create_topics
@@ -76,10 +74,7 @@ class Taps(OnePipeline):
         self.deploy_sql(SQL.format(name=self.name))
 
     def send(self, *rows: tuple[str | None, int]) -> None:
-        producer = Producer({"bootstrap.servers": self.settings.kafka})
-        for room, n in rows:
-            producer.produce(self.name, json.dumps({"room": room, "n": n}).encode())
-        assert producer.flush(30) == 0
+        self.produce({"room": room, "n": n} for room, n in rows)
         self.advance()
 
 

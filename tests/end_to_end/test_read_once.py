@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
@@ -48,11 +46,10 @@ class Clicks(OnePipeline):
         self.deploy_sql(CLICKS.format(name=self.name, more=more) + view, rows_per_step=4)
 
     def send(self, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.settings.kafka})
-        for number in range(self.sent, self.sent + count):
-            value = {"id": number if number % 5 else "no", "page": f"p{number}"}
-            producer.produce(self.name, json.dumps(value).encode())
-        assert producer.flush(30) == 0
+        self.produce(
+            {"id": number if number % 5 else "no", "page": f"p{number}"}
+            for number in range(self.sent, self.sent + count)
+        )
         self.sent += count
 
     def errors(self) -> dict[int, tuple[int, str]]:

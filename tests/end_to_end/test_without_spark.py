@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
@@ -58,14 +56,11 @@ def test_nor_does_one_over_topics(
 ) -> None:
     settings = settings_of(spark_server, tmp_path / "home", broker)
     create_topics(KafkaConnection(broker.bootstrap), {database: 2})
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for n in range(200):
-        producer.produce(database, json.dumps({"customer": n % 7, "amount": n}).encode())
-    assert producer.flush(30) == 0
     text = TOPIC.format(name=database) + "".join(
         f"CREATE MATERIALIZED VIEW {name} AS {query};\n" for name, query in OF_TOPIC.items()
     )
     first = OnePipeline(spark, settings, database, tmp_path / "first")
+    first.produce({"customer": n % 7, "amount": n} for n in range(200))
     first.deploy_sql(text)
     first.advance()
     (tmp_path / "other").mkdir()

@@ -105,7 +105,7 @@ def aggregated(
     added = _appended(merged(increments, _GROUP, accumulators), groups, accumulators)
     appends = {table: _with_bins(added, bins, groups)}
     for argument, spec in by_value.items():
-        there = delta.where(delta.table[argument].is_valid())
+        there = delta.having(argument)
         appends[spec.table] = netted(there, tuple(dict.fromkeys((*node.keys, argument))))
     seeds = None if table not in traces else _seeds(table, traces[table], groups, increments)
     totals = _totals(accumulators, increments, seeds, groups)

@@ -196,7 +196,7 @@ def _pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Integ
 
 def _taken(rows: pa.Table, places: Integers) -> pa.Table:
     """The rows at these places; often all of a side, as they are."""
-    if np.array_equal(places, np.arange(len(rows))):
+    if len(places) == len(rows) and np.array_equal(places, np.arange(len(rows))):
         return rows
     return rows.take(pa.array(places))
 

@@ -59,6 +59,11 @@ class Rows:
         """The rows for which it is true."""
         return Rows(self.table.filter(is_wanted), self.schema)
 
+    def having(self, name: str) -> Rows:
+        """The rows that have a value of this name."""
+        column = self.table[name]
+        return self.where(column.is_valid()) if column.null_count else self
+
     def normalized(self) -> Rows:
         """With values as GROUP BY gives them."""
         columns = [normalized(column) for column in self.table.columns]

@@ -50,7 +50,7 @@ def sessions(operator: Operator, delta: Rows, traces: Mapping[str, Rows]) -> Loc
     node, [trace] = operator.node, operator.traces
     assert isinstance(node, SessionGroups), "asked for before"
     types = {field.name: field.dataType for field in delta.schema}
-    delta = delta.where(delta.table[node.time].is_valid())
+    delta = delta.having(node.time)
     check_types(node, node.by, (), types)
     if any(sql.is_exact(types[name]) for name in sql.summed(node)):
         raise Unlike

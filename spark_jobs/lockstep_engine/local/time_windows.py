@@ -28,7 +28,7 @@ def in_windows(rows: Rows, node: TimeWindow, most_rows: int) -> Rows | None:
     kind, times = rows.schema[node.timestamp].dataType, _times(rows, node)
     if times is None or len(times) * -(-size // slide) > most_rows:
         return None
-    there = _there(rows, node.timestamp)
+    there = rows.having(node.timestamp)
     last = times - np.mod(times, slide)
     starts = (last[:, None] - np.arange(0, size, slide)).ravel()
     if size > slide:
@@ -57,7 +57,7 @@ def netted_by_pane(rows: Rows, node: TimeWindow) -> Rows:
     times = _times(rows, node)
     if times is None or not are_exact([rows.schema[column].dataType for column in columns]):
         return rows
-    there = _there(rows, name)
+    there = rows.having(name)
     # Every window begins and ends at a multiple of it.
     panes = pa.array(times - np.mod(times, gcd(size, slide)))
     field = there.table.schema.field(name)
@@ -67,12 +67,6 @@ def netted_by_pane(rows: Rows, node: TimeWindow) -> Rows:
         return consolidated(Rows(table, there.schema), columns)
     except NOT_HERE:
         return rows
-
-
-def _there(rows: Rows, name: str) -> Rows:
-    """The rows that have a value of that name."""
-    column = rows.table[name]
-    return rows.where(column.is_valid()) if column.null_count else rows
 
 
 def _times(rows: Rows, node: TimeWindow) -> Integers | None:

@@ -199,9 +199,9 @@ def _codes(column: pa.Array) -> Integers:
 def _near(column: pa.Array) -> tuple[Integers, int] | None:
     """Whole numbers, as which values are kept, that are near one another: from 0 on, and before what
     they are."""
-    if not is_number_inside(column.type) or column.null_count or not len(column):
+    numbers = _raw(column)
+    if numbers is None or not len(numbers):
         return None
-    numbers = numbers_inside(pa.chunked_array([column]))
     least = int(numbers.min())
     span = int(numbers.max()) - least + 1
     return (numbers - least, span) if is_dense(span, len(numbers)) else None
@@ -247,8 +247,7 @@ def unscaled(column: pa.ChunkedArray) -> Integers:
     """Whole numbers, or decimals of at most 38 digits without their point, 0 for null. Raises Unlike
     where one has more than 63 bits."""
     if not pa.types.is_decimal(column.type):
-        found: Integers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
-        return found
+        return numbers_inside(column)
     filled = pc.fill_null(column, pa.scalar(Decimal(0), column.type)).combine_chunks()
     first = filled.offset * 16
     words = bytes(filled.buffers()[1][first : first + len(filled) * 16])

@@ -90,15 +90,13 @@ class Decoder:
     def _kept(self, records: DataFrame) -> Decoded:
         """Decoded once, for whoever reads it."""
         kept = self._decode(records).persist()
-        errors = self._errors(kept.where(f"NOT {_GOOD}"))
-        return Decoded(self._delta(kept), lambda: errors, (kept,))
+        return Decoded(self._delta(kept), lambda: self._errors(_bad(kept)), (kept,))
 
     def _in_passing(self, records: DataFrame) -> Decoded:
         """Of a source that is read once."""
         decoded, passed = self._decode(records), Observation()
         observed = decoded.observe(passed, F.count_if(~F.col(_GOOD)).alias(_BAD))
-        errors = self._errors(decoded.where(f"NOT {_GOOD}"))
-        return Decoded(self._delta(observed), lambda: errors, passed=passed)
+        return Decoded(self._delta(observed), lambda: self._errors(_bad(decoded)), passed=passed)
 
     def here(self, records: DataFrame) -> Decoded | None:
         """Fetched now; None where that is too much, or a type or a text is one that may not come back
@@ -209,6 +207,10 @@ class Decoder:
             f"{self.reader.decoding.reason()} AS reason",
             STEP,
         )
+
+
+def _bad(decoded: DataFrame) -> DataFrame:
+    return decoded.where(f"NOT {_GOOD}")
 
 
 def _comes_back(kind: DataType) -> bool:

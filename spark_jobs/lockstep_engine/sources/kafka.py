@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
@@ -193,11 +194,7 @@ def _nothing(
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
     delta = f"{_columns_of(reader.rows[0], wanted)}, {WEIGHT} bigint, {STEP} bigint"
-    schema = types_of_columns(spark, delta)
-
-    def errors() -> DataFrame:
-        return no_rows(spark, ERROR_COLUMNS)
-
+    errors, schema = partial(no_rows, spark, ERROR_COLUMNS), types_of_columns(spark, delta)
     if is_here:
         return Decoded(Rows(to_arrow_schema(schema).empty_table(), schema), errors, bad=0)
     return Decoded(no_rows(spark, delta), errors)
