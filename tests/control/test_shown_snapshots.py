@@ -104,6 +104,12 @@ def test_a_rollback_that_was_taken_back() -> None:
     assert ends(table, 3, 17, 25) == (3, 3)
 
 
+def test_a_step_is_cut_at_no_snapshot_that_main_showed_after_its_end() -> None:
+    table = history(*HIDDEN, log=((1, 5), (3, 10), (1, 15), (2, 20), (3, 20)))
+    assert ends(table, None, 7, 12) == (1, 3)
+    assert pieces(table, 1, 3, 1) == [3]
+
+
 def test_a_rollback_that_is_not_in_the_log_ends_at_the_head() -> None:
     table = history(*HIDDEN, log=((1, 5), (3, 20)), head=1)
     assert ends(table, 3, 4, 25) == (3, 1)

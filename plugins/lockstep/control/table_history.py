@@ -161,7 +161,7 @@ class TableHistory:
         rows; what came from one showing to the next is in one piece, even where it is more."""
         rows, coming, last = 0, 0, start
         line = () if start is None else self.between(start, end) or ()
-        shown = {one.snapshot_id for one in self._shown_after(start)} | {end}
+        shown = {one.snapshot_id for one in self._shown_after(start)} - self._later(start, end) | {end}
         for snapshot in line:
             coming += snapshot.changed
             if snapshot.snapshot_id in shown:
@@ -217,6 +217,14 @@ class TableHistory:
                 reached = place
         found += (Shown(snapshot.snapshot_id, snapshot.time) for snapshot in line[reached + 1 :])
         return tuple(found)
+
+    def _later(self, start: int | None, end: int | None) -> set[int | None]:
+        """What `main` showed for the first time after it had gone from `start` to `end`: it may have gone
+        back and come again, by other snapshots."""
+        log = [one.snapshot_id for one in self.log]
+        first = log.index(start) if start in log else 0
+        reached = log.index(end, first) if end in log[first:] else len(log)
+        return {*log[reached:]} - {*log[:reached]}
 
     def _line(self, head: int | None) -> Iterator[TableSnapshot]:
         """The snapshot and its ancestors, newest first, as far as they are kept."""
