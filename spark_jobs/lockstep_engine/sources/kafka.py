@@ -193,17 +193,18 @@ def _nothing(
     spark: SparkSession, reader: RecordReader, wanted: Sequence[DeclaredColumn], *, is_here: bool
 ) -> Decoded:
     """No offset at all: the broker is not asked."""
-    delta = f"{_columns_of(reader.rows[0], wanted)}, {WEIGHT} bigint, {STEP} bigint"
+    delta = _columns_of(reader.rows[0], wanted, f"{WEIGHT} bigint", f"{STEP} bigint")
     errors, schema = partial(no_rows, spark, ERROR_COLUMNS), types_of_columns(spark, delta)
     if is_here:
         return Decoded(Rows(to_arrow_schema(schema).empty_table(), schema), errors, bad=0)
     return Decoded(no_rows(spark, delta), errors)
 
 
-def _columns_of(given: GivenRow, wanted: Sequence[DeclaredColumn]) -> str:
-    """What a row has, as a declaration, but for weight and step."""
+def _columns_of(given: GivenRow, wanted: Sequence[DeclaredColumn], *more: str) -> str:
+    """What a row has, as a declaration, and `more`."""
     columns = [f"{quoted(one.name.lower())} {one.type.simpleString()}" for one in wanted]
-    return ", ".join([*columns, *(f"{quoted(name)} {kind}" for name, kind in given.also.values())])
+    also = [f"{quoted(name)} {kind}" for name, kind in given.also.values()]
+    return ", ".join([*columns, *also, *more])
 
 
 def _read(
