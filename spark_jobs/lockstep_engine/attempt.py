@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
+from math import inf
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
@@ -17,7 +20,7 @@ from lockstep.errors import BadRecord
 from lockstep.lake.lookups import MOST_ROWS, look_up
 from lockstep.lake.opening import OpenCatalog
 from lockstep.lake.wanted_rows import Numbers
-from lockstep.sql.circuit import Circuit, Project, SourceTable
+from lockstep.sql.circuit import Circuit, Project, SourceTable, TraceSpec
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel
 from lockstep_engine.appends import FEW_RECORDS, Fetches, Tables
@@ -42,12 +45,14 @@ from lockstep_engine.sources.iceberg import (
 from lockstep_engine.sources.kafka import plain_types, read_kafka
 from lockstep_engine.stopwatch import Stopwatch
 from lockstep_engine.tables import read_at
+from lockstep_engine.touched import columns_met
 
 __all__ = ["Attempt", "Worked"]
 
 
-_LEFT_TO_SPARK: set[tuple[object, ...]] = set()
-"""The projects of which this process has seen that it cannot work them out for many rows."""
+_LEFT_TO_SPARK: dict[tuple[object, ...], int] = {}
+"""The projects of which this process has seen that it cannot work them out for many rows, and how many
+records an interval had in which it saw that."""
 
 _MOST_LOOKED_UP = 2_100_000
 """So many rows of a trace are looked up by an interval that is not of few records."""
@@ -88,16 +93,14 @@ class Attempt:
         """Read and evaluate. To `kept` are added the frames that are to be released once all that
         follows from them is written; of few records, `fetches` begins with what is appended to traces.
         Raises BadRecord where a source says on_error = 'fail'."""
-        try:
+        with suppress(LeftToSpark):
             return self._work(kept, fetches)
-        except LeftToSpark:
-            _LEFT_TO_SPARK.add(self._project_name)
-            self.progress(
-                "some of it cannot be worked out here; Spark reads and works on all of it"
-            )
-            # One that has not decided yet.
-            again: Attempt = replace(self)
-            return again._work(kept, fetches)
+        # By now nothing holds the rows any more that were here.
+        _LEFT_TO_SPARK[self._project_name] = self.job.interval.records
+        self.progress("some of it cannot be worked out here; Spark reads and works on all of it")
+        # One that has not decided yet.
+        again: Attempt = replace(self)
+        return again._work(kept, fetches)
 
     def _work(self, kept: list[DataFrame], fetches: Fetches | None) -> Worked:
         context = self.context()
@@ -160,14 +163,15 @@ class Attempt:
     @cached_property
     def _is_whole(self) -> bool:
         """Whether this process can work all of it out: what comes are plain records of topics, or rows
-        of tables, its types are of those that are known here, and what operators look up are few rows.
-        It is asked where that makes a difference."""
+        of tables, its types are of those that are known here, and what operators may have to read whole
+        are few rows; of others it is seen how many they look up. It is asked where that makes a
+        difference."""
         job, sources = self.job, self.project.sources
         is_asked = not job.base_tables or job.interval.records > FEW_RECORDS
         if not is_asked or self.known or self.guarding is not None:
             return False
-        if self._project_name in _LEFT_TO_SPARK:
-            return False
+        if 2 * job.interval.records > _LEFT_TO_SPARK.get(self._project_name, inf):
+            return False  # Of half as many it may be able to.
         types = {
             one.name: (declared_types if one.is_table else plain_types)(self.spark, one)
             for one in sources
@@ -175,12 +179,29 @@ class Attempt:
         declared = {name: one for name, one in types.items() if one is not None}
         if len(declared) < len(types) or not can_be_worked_out(self.circuit, declared):
             return False
-        held = [one.table for one in self.circuit.traces if one.table in job.base_tables]
-        rows = in_parallel(lambda t: self.state.total_records(t, job.base_tables[t]), held)
         catalog = OpenCatalog(job.catalog)
+        held = [one for one in self.circuit.traces if one.table in job.base_tables]
+        met = columns_met(self.circuit, self._changing)
+        rows = in_parallel(lambda trace: self._rows_to_read(trace, met.get(trace.table, ())), held)
         tables = [one for one in sources if one.is_table and job.base_tables]
         rows += in_parallel(lambda one: records_before(one, job.interval, catalog), tables)
         return max(rows, default=0) <= self._times_looked_up * MOST_ROWS
+
+    @property
+    def _changing(self) -> frozenset[str]:
+        """The sources of which the interval may have changes."""
+        slices = (slice_ for division in self.job.interval.divisions for slice_ in division.slices)
+        return frozenset(slice_.source for slice_ in slices if not slice_.is_empty)
+
+    def _rows_to_read(self, trace: TraceSpec, met: Iterable[Collection[str]]) -> int:
+        """How many rows of a trace an interval may have to read, as far as is known before its keys
+        are; those that are met by whole numbers are seen when they are looked up."""
+        snapshot = self.job.base_tables[trace.table]
+        shape = self.state.columns(trace.table, snapshot)
+        whole = {one.name for one in shape if pa.types.is_integer(one.type)}
+        if all(not whole.isdisjoint(columns) for columns in met):
+            return 0
+        return self.state.total_records(trace.table, snapshot)
 
     @property
     def _times_looked_up(self) -> int:

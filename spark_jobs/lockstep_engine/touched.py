@@ -7,17 +7,18 @@ missing that a change can touch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType
+from pyspark.sql.types import IntegralType, LongType
 
 from lockstep.lake.wanted_rows import Numbers
-from lockstep.sql.circuit import Operator, TraceSpec
+from lockstep.sql.circuit import Circuit, Operator, TraceSpec
 from lockstep.sql.plans.nodes import Aggregate, MultiwayJoin, Scan, Values
 from lockstep.threads import in_parallel
 from lockstep_engine.before import Before
@@ -34,6 +35,7 @@ from lockstep_engine.operators.linear import leaf_below, leaves_below, rows_befo
 from lockstep_engine.ranges import (
     Measures,
     Met,
+    Range,
     Ranges,
     around,
     delta_ranges,
@@ -42,7 +44,7 @@ from lockstep_engine.ranges import (
     within,
 )
 
-__all__ = ["Touched", "rows_of"]
+__all__ = ["Touched", "columns_met", "rows_of"]
 
 LARGER = 10
 """So many times as many rows are much more."""
@@ -412,6 +414,62 @@ class Touched:
         if not self._is_local and self._before.trace_size(trace.table) < context.large_state:
             return None
         return self._before.look_up_trace(trace.table, keys)
+
+
+@lru_cache(maxsize=64)
+def columns_met(
+    circuit: Circuit, changing: frozenset[str]
+) -> Mapping[str, Sequence[frozenset[str]]]:
+    """By trace, of each operator that looks it up, the columns by which its rows are met, where these
+    sources change, and all of their values are known, and those of what is met."""
+    operators = {one.ref: one for one in circuit.operators}
+    silent = set[int]()
+    known = Range(LongType, 0, 0, np.zeros(1, np.int64))
+    leaves: dict[str, dict[str, Range]] = {}
+    for one in circuit.operators:
+        if isinstance(one.node, Scan):
+            leaves.setdefault(one.node.source, {}).update(dict.fromkeys(one.node.columns, known))
+    met: dict[int, dict[int, Ranges]] = {}
+    ranges = _DeltaRanges(operators, silent, leaves.get, met, lambda _: None)
+    found: dict[str, list[frozenset[str]]] = {}
+    for operator in circuit.operators:
+        is_source = isinstance(operator.node, Scan) and operator.node.source in changing
+        if not is_source and silent.issuperset(operator.inputs):
+            silent.add(operator.ref)
+            continue
+        of_inputs, waiting = met.setdefault(operator.ref, {}), set(range(len(operator.rows)))
+        if isinstance(operator.node, MultiwayJoin):
+            changed = {n for n, ref in enumerate(operator.inputs) if ref not in silent}
+            waiting = {n for n in waiting if changed - {n}}
+        by_place: dict[int, Collection[str]] = dict.fromkeys(waiting, ())
+        while ready := {n: by for n in waiting if (by := ranges.touched(operator, n))}:
+            by_place.update(ready)
+            waiting -= ready.keys()
+            names = {n: operators[operator.inputs[n]].node.columns for n in ready}
+            of_inputs.update({n: dict.fromkeys(names[n], known) for n in ready})
+        for place, names_met in by_place.items():
+            trace, columns = _met_in(operators, operator, place, names_met)
+            if trace is not None:
+                found.setdefault(trace.table, []).append(columns)
+        for trace in operator.traces:
+            if trace not in operator.rows:
+                of_own = frozenset(ranges.touched(operator, 0)) & {*trace.row}
+                found.setdefault(trace.table, []).append(of_own)
+    return found
+
+
+def _met_in(
+    operators: Mapping[int, Operator], operator: Operator, place: int, by: Collection[str]
+) -> tuple[TraceSpec | None, frozenset[str]]:
+    """The trace of an input's rows, or of the groups that these are made of, and its columns among those
+    by which the rows are met."""
+    trace = operator.rows[place]
+    if trace is None and operator.groups:
+        trace = operator.groups[place]
+        below = leaf_below(operators, operator.inputs[place])
+        names = {} if below is None else below[1]
+        by = [names[one] for one in by if one in names]
+    return trace, frozenset(by) & {*(() if trace is None else trace.row)}
 
 
 def rows_of(node: Values, context: Context) -> DataFrame:

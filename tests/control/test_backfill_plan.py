@@ -10,8 +10,11 @@ import pytest
 from control_builders import FILES, at, interval, life
 
 from lockstep.adapters.memory_store import MemoryStore
+from lockstep.control import limits as control_limits
 from lockstep.control.backfill import Piece, plan_backfill, replay
 from lockstep.control.changes import Landed, RecordPublished, TrimSteps, TrimVersions
+from lockstep.control.layout.layouts import Layout
+from lockstep.control.layout.records import LayoutRecord
 from lockstep.control.model import PipelineState, Replaced, Version
 from lockstep.control.steps import StepLimits
 from lockstep.errors import AttemptLost, WrongUse
@@ -47,6 +50,18 @@ def test_jobs_are_not_larger_than_an_interval_may_be_and_start_at_versions() -> 
         Piece("a1", 3, 5),
         Piece("a2", 6, 6),
     )
+
+
+@pytest.mark.parametrize(("workers", "pieces"), [(2, 2), (3, 1)])
+def test_a_job_is_as_large_as_an_interval_of_as_many_workers(
+    monkeypatch: pytest.MonkeyPatch, workers: int, pieces: int
+) -> None:
+    monkeypatch.setattr(control_limits, "_ROWS_OF_FEW", 120)
+    hosts = {number: f"host-{number}" for number in range(workers)}
+    layout = Layout(1, hosts=hosts, owners=(0,))
+    recorded = replace(state(), layouts=(LayoutRecord(layout, 0),))
+    limits = StepLimits(step_seconds=1, interval_seconds=3, rows_per_step=20)
+    assert len(plan_backfill(recorded, STEPS, at(-1), at(11), limits)) == pieces
 
 
 def test_what_no_version_is_kept_for_is_refused_with_what_would_have_kept_it() -> None:

@@ -13,8 +13,17 @@ from control_builders import FILES, SINKS, at, attempt, deploy, store_url
 
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control import interval as stages
-from lockstep.control.changes import BeginAttempt, CommitVersion, Deploy, Landed, SetDesired
+from lockstep.control import limits
+from lockstep.control.changes import (
+    BeginAttempt,
+    ChangeLayout,
+    CommitVersion,
+    Deploy,
+    Landed,
+    SetDesired,
+)
 from lockstep.control.job import IntervalJob, IntervalResult
+from lockstep.control.layout.layouts import Join
 from lockstep.control.model import OffsetRange, RunState, RunStatus, TopicSlice, Version
 from lockstep.control.planning import plan as plan_interval
 from lockstep.control.ports import PartitionBounds, Progress, TopicBounds
@@ -117,6 +126,21 @@ def test_all_there_is_now_is_a_step_where_time_is_read(opened: Open) -> None:
 
 def test_all_there_is_now_is_no_step_where_only_records_count(opened: Open) -> None:
     assert plan(opened(False, 95), None) == []
+
+
+@pytest.mark.parametrize(("workers", "records"), [(2, 20), (3, 60)])
+def test_an_interval_has_as_many_rows_as_its_workers_are_for(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, workers: int, records: int
+) -> None:
+    monkeypatch.setattr(limits, "_ROWS_OF_FEW", 20)
+    parts = opened(False, 95)
+    parts = replace(parts, limits=StepLimits(rows_per_step=10))
+    joins = Join({number: f"host-{number}" for number in range(workers)})
+    assert isinstance(parts.store.apply(PIPELINE, ChangeLayout(0, (joins,))), Landed)
+    monkeypatch.setattr(OneTopic, "records", OneTopic.records + 60)
+    planned = plan_interval(parts, None, lambda _: None)
+    assert planned.interval is not None
+    assert (planned.interval.records, planned.behind) == (records, records < 60)
 
 
 @pytest.mark.parametrize("reads_time", [False, True])

@@ -318,10 +318,19 @@ CREATE MATERIALIZED VIEW met AS SELECT b.item, i.kind FROM bids b JOIN items i O
 """
 
 
-@pytest.mark.parametrize(("most", "is_here"), [(1_000, True), (300, False)])
+PLACES = """\
+CREATE MATERIALIZED VIEW places AS SELECT item, price, place FROM
+(SELECT *, row_number() OVER (PARTITION BY {kept} ORDER BY price DESC, bidder, item, at) AS place
+ FROM bids)
+WHERE place <= 2;
+"""
+
+
+@pytest.mark.parametrize(("most", "is_here"), [(1_000, True), (300, True), (100, False)])
 def test_how_much_is_looked_up_does_not_follow_how_much_comes(
     bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch, most: int, is_here: bool
 ) -> None:
+    """Nor how much there is: of four hundred bids some two hundred are met, by the numbers of items."""
     for module in (attempt, lookups):
         monkeypatch.setattr(module, "MOST_ROWS", 10)
     monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", most)
@@ -333,6 +342,46 @@ def test_how_much_is_looked_up_does_not_follow_how_much_comes(
     bids.advance()
     assert bids.is_right()
     assert bool(by_spark) is not is_here
+    assert any("cannot be worked out here" in line for line in bids.said) is not is_here
+
+
+@pytest.mark.parametrize(("kept", "is_here"), [("bidder, item", True), ("bidder, at", False)])
+def test_state_that_may_have_to_be_read_whole_is_left_to_spark_before_anything_is_read(
+    bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch, kept: str, is_here: bool
+) -> None:
+    for module in (attempt, lookups):
+        monkeypatch.setattr(module, "MOST_ROWS", 10)
+    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", 20)
+    bids.deploy_sql(SQL.format(name=bids.name) + PLACES.format(kept=kept))
+    bids.send(1, 100, range(0))
+    bids.advance()
+    by_spark.clear()
+    bids.send(2, 1, range(0))
+    bids.advance()
+    assert bids.is_right()
+    assert bool(by_spark) is not is_here
+    assert not any("cannot be worked out here" in line for line in bids.said)
+
+
+def test_fewer_records_are_tried_again(
+    bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (attempt, lookups):
+        monkeypatch.setattr(module, "MOST_ROWS", 10)
+    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", 100)
+    bids.deploy_sql(SQL.format(name=bids.name) + MET, rows_per_step=150)
+    bids.send(1, 400, range(1))
+    bids.advance()
+    ways = list[bool]()
+    for seed, items in enumerate([range(1, 10), range(10, 16), range(16, 20), range(20, 22)], 2):
+        by_spark.clear()
+        bids.send(seed, 0, items)
+        bids.advance()
+        assert bids.is_right()
+        ways.append("MultiwayJoin" in by_spark)
+    # Of nine items some two hundred bids were wanted, of four some eighty.
+    assert ways == [True, True, False, False]
+    assert sum("cannot be worked out here" in line for line in bids.said) == 1
 
 
 def test_a_group_of_all_rows_is_there_before_any_row(bids: Bids, by_spark: list[str]) -> None:

@@ -81,7 +81,8 @@ def plan_backfill(
             found=last,
             next_step=f"lockstep steps {recorded.name}",
         )
-    return _pieces(versions, kept, asked[0], asked[-1], limits)
+    of_workers = limits.for_workers(len(recorded.layout.hosts))
+    return _pieces(versions, kept, asked[0], asked[-1], of_workers)
 
 
 def _pieces(
@@ -100,7 +101,7 @@ def _pieces(
         piece = Piece(base.attempt, base.last_step + 1, min(after.last_step, last_step))
         joined = Piece(pieces[-1].base, pieces[-1].first_step, piece.last_step) if pieces else piece
         steps = range(joined.first_step, joined.last_step + 1)
-        is_small = sum(records[step] for step in steps) <= limits.rows_per_interval
+        is_small = sum(records[step] for step in steps) <= limits.most_rows
         if pieces and is_small and len(steps) <= limits.steps_per_interval:
             pieces[-1] = joined
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
 
@@ -39,10 +39,15 @@ _UNIT_MILLISECONDS = {
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _COUNT = re.compile(r"\d+(?:_\d+)*")
 
+_FEW_WORKERS, _ROWS_OF_FEW, _ROWS_OF_MORE = 2, 2_000_000, 20_000_000
+"""Rows of an interval, where nobody has said how many: with few workers so many as the task works out by
+itself, faster than they would; with more workers, as many as they need to be worth their stages."""
+
 
 @dataclass(frozen=True)
 class StepLimits:
-    """The limits of one interval; rows are counted as offsets, which is an upper bound.
+    """The limits of one interval; rows are counted as offsets, which is an upper bound. Without
+    `rows_per_interval` it follows from the workers: `for_workers`, `most_rows`.
 
     With `lockstep.cron` intervals have no length of their own: `interval_seconds` is then what
     `lockstep run --follow` waits, and a step may be longer than was said.
@@ -53,7 +58,7 @@ class StepLimits:
     step_seconds: float = 10.0
     steps_per_interval: int = 1_000
     rows_per_step: int = 1_000_000
-    rows_per_interval: int = 20_000_000
+    rows_per_interval: int | None = None
     interval_seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -70,7 +75,7 @@ class StepLimits:
             ("lockstep.rows_per_step", self.rows_per_step),
             ("lockstep.rows_per_interval", self.rows_per_interval),
         ):
-            if count < 1:
+            if count is not None and count < 1:
                 raise wrong_key(key, "a whole number of at least 1", str(count))
         if self.step_seconds > self.interval_seconds:
             raise wrong_key(
@@ -78,12 +83,23 @@ class StepLimits:
                 f"at most lockstep.interval, {self.interval_seconds:g} s",
                 f"{self.step_seconds:g} s",
             )
-        if self.rows_per_step > self.rows_per_interval:
+        if self.rows_per_interval is not None and self.rows_per_step > self.rows_per_interval:
             raise wrong_key(
                 "lockstep.rows_per_step",
                 f"at most lockstep.rows_per_interval, {self.rows_per_interval}",
                 str(self.rows_per_step),
             )
+
+    @property
+    def most_rows(self) -> int:
+        """Of an interval, at least those of a step."""
+        return self.rows_per_interval or max(_ROWS_OF_FEW, self.rows_per_step)
+
+    def for_workers(self, workers: int) -> StepLimits:
+        """The same for intervals that so many workers work on, 0 where no layout names them."""
+        if self.rows_per_interval is not None or workers <= _FEW_WORKERS:
+            return self
+        return replace(self, rows_per_interval=max(_ROWS_OF_MORE, self.rows_per_step))
 
     @property
     def step_milliseconds(self) -> int:
@@ -106,7 +122,10 @@ class StepLimits:
             text = configuration.get(key)
             return otherwise if text is None else count_of_key(key, str(text))
 
-        rows_per_interval = count("lockstep.rows_per_interval", default.rows_per_interval)
+        key = "lockstep.rows_per_interval"
+        rows_per_interval = None if configuration.get(key) is None else count(key, 0)
+        if rows_per_interval is None and is_scaled(configuration):
+            rows_per_interval = max(_ROWS_OF_MORE, count("lockstep.rows_per_step", 1))
         interval_seconds = seconds("lockstep.interval", default.interval_seconds)
         # A default gives way to what was written: only two written values can contradict.
         step_seconds = seconds("lockstep.step", min(default.step_seconds, interval_seconds))
@@ -116,11 +135,18 @@ class StepLimits:
             step_seconds=step_seconds,
             steps_per_interval=count("lockstep.steps_per_interval", default.steps_per_interval),
             rows_per_step=count(
-                "lockstep.rows_per_step", min(default.rows_per_step, rows_per_interval)
+                "lockstep.rows_per_step",
+                min(default.rows_per_step, rows_per_interval or default.rows_per_step),
             ),
             rows_per_interval=rows_per_interval,
             interval_seconds=interval_seconds,
         )
+
+
+def is_scaled(configuration: Mapping[str, str]) -> bool:
+    """Whether workers are to come and go by what intervals take: of a minute with much to do there must
+    be one then, and not several that take little each."""
+    return configuration.get("lockstep.autoscale", "off") != "off"
 
 
 def run_seconds(configuration: Mapping[str, str]) -> int | None:

@@ -124,7 +124,7 @@ def _divide(
         times,
         growing.offsets(offsets),
         recorded.next_step,
-        parts.limits,
+        parts.limits.for_workers(len(recorded.layout.hosts)),
         last_is_stable=last_is_stable,
         start_at_latest=parts.sources.start_at_latest,
     )

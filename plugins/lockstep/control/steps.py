@@ -158,7 +158,7 @@ def divide(
         for cut in _cuts(reached, end, looked, limits.rows_per_step):
             cut_rows = looked.rows(reached, cut)
             # A snapshot cannot be cut: alone it may be more than an interval takes.
-            is_behind = is_behind or bool(divisions and rows + cut_rows > limits.rows_per_interval)
+            is_behind = is_behind or bool(divisions and rows + cut_rows > limits.most_rows)
             if is_behind:
                 break
             step = next_step + len(divisions)

@@ -161,7 +161,9 @@ class TableHistory:
         rows; what came from one showing to the next is in one piece, even where it is more."""
         rows, coming, last = 0, 0, start
         line = () if start is None else self.between(start, end) or ()
-        shown = {one.snapshot_id for one in self._shown_after(start)} - self._later(start, end) | {end}
+        shown = {one.snapshot_id for one in self._shown_after(start)} - self._later(start, end) | {
+            end
+        }
         for snapshot in line:
             coming += snapshot.changed
             if snapshot.snapshot_id in shown:
@@ -218,9 +220,9 @@ class TableHistory:
         found += (Shown(snapshot.snapshot_id, snapshot.time) for snapshot in line[reached + 1 :])
         return tuple(found)
 
-    def _later(self, start: int | None, end: int | None) -> set[int | None]:
-        """What `main` showed for the first time after it had gone from `start` to `end`: it may have gone
-        back and come again, by other snapshots."""
+    def _later(self, start: int | None, end: int | None) -> set[int]:
+        """What `main` showed for the first time after it had gone from `start` to `end`: it may have
+        gone back and come again, by other snapshots."""
         log = [one.snapshot_id for one in self.log]
         first = log.index(start) if start in log else 0
         reached = log.index(end, first) if end in log[first:] else len(log)

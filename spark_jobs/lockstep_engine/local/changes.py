@@ -22,7 +22,7 @@ from lockstep_engine.local.values import (
     numbered,
 )
 
-__all__ = ["consolidated", "netted", "periods", "row_changes"]
+__all__ = ["consolidated", "netted", "periods", "row_changes", "standing"]
 
 _NEVER = 1 << 60
 """A step beyond all."""
@@ -90,6 +90,11 @@ def periods(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     for name, column in ((WEIGHT, counts), (STEP, steps[at]), (UNTIL, until)):
         found = found.append_column(name, pa.array(column[there]))
     return found
+
+
+def standing(rows: pa.Table) -> pa.Table:
+    """The same of rows of which none is taken back: each stays from its step on."""
+    return rows.append_column(UNTIL, pa.array(np.full(len(rows), _NEVER)))
 
 
 def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:

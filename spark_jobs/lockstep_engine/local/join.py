@@ -9,7 +9,7 @@ texts without a collation, dates and times, decimals of one type. Conditions are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Literal
 
@@ -23,7 +23,7 @@ from lockstep.sql.plans.nodes import Equality, MultiwayJoin
 from lockstep.threads import in_parallel, pieces, processors
 from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
 from lockstep_engine.kernels.groups import Integers, in_order, pairs, spread
-from lockstep_engine.local.changes import periods
+from lockstep_engine.local.changes import periods, standing
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import has_order, is_key, matched, together
@@ -35,8 +35,8 @@ _MOST_BYTES = 1 << 31
 _ROWS_OF_A_PIECE = 150_000
 _MOST_AT_ONCE = 4
 """Each of these has all pairs in memory before it is known that they are too many."""
-_MANY_STEPS = 4
-"""With fewer of them the pairs of a key's changes are few."""
+_MANY_STEPS = 2
+"""In one step the pairs of a key's changes are few, of two inputs."""
 
 
 def joined(
@@ -51,13 +51,16 @@ def joined(
         return None
     ways = routes(node, list(changes))
     after = {n: _after(before.get(n), change) for n, change in changes.items()}
-    at_the_time = _take_back_often(node, changes)
-    if at_the_time:
-        after = {n: periods(rows, node.inputs[n].columns) for n, rows in after.items()}
+    taking = _taking_back_often(node, changes)
+    if taking:
+        after = {
+            n: periods(rows, node.inputs[n].columns) if n in taking else standing(rows)
+            for n, rows in after.items()
+        }
     terms = []
     for place, hops in ways.meetings.items():
         sides = {n: rows.table for n, rows in before.items()}
-        sides.update({n: rows for n, rows in after.items() if at_the_time or n < place})
+        sides.update({n: rows for n, rows in after.items() if taking or n < place})
         sides[place] = changes[place].table
         if all(hop.input in sides for hop in (*hops, *ways.onward)):
             term = _met(_plain(sides[place]), hops[1:], sides, place)
@@ -98,17 +101,18 @@ def _plain(rows: pa.Table) -> pa.Table:
     return pa.table(rows.columns, names=rows.column_names)
 
 
-def _take_back_often(node: MultiwayJoin, changes: Mapping[int, Rows]) -> bool:
-    """Whether there may be many pairs of what has been taken back long before, of rows of which it is
-    known when they are the same."""
+def _taking_back_often(node: MultiwayJoin, changes: Mapping[int, Rows]) -> Collection[int]:
+    """The inputs that take rows back, where there may be many pairs of what has been taken back long
+    before, of rows of which it is known when they are the same; else none."""
     columns = [(rows, name) for n, rows in changes.items() for name in node.inputs[n].columns]
     if not all(has_order(rows.schema[name].dataType) for rows, name in columns):
-        return False
+        return ()
     taking = [n for n, rows in changes.items() if (pc.min(rows.table[WEIGHT]).as_py() or 0) < 0]
     if len(taking) < 2:
-        return False
+        return ()
     steps = np.concatenate([changes[n].table[STEP].to_numpy() for n in taking])
-    return len(np.unique(steps)) >= _MANY_STEPS
+    is_often = len(taking) > 2 or len(np.unique(steps)) >= _MANY_STEPS
+    return taking if is_often else ()
 
 
 def _met(
