@@ -61,7 +61,7 @@ def decode(settings: Settings, prefix: str) -> str:
 def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
     """Each run a pipeline of its own; what verifying the last one says, if rows are asked for.
 
-    The backlog is one interval, cut into steps by the default limit of rows; a followed table is one
+    The backlog is cut into steps and intervals by the default limits of rows; a followed table is one
     step, as it has one snapshot.
     """
     seconds = []
@@ -75,7 +75,7 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
             if task.namespace:
                 _follow(task, folder / "transformations")
             deploy(str(folder), settings)
-            _, parts = advance(name, settings, lambda _: None)
+            _, parts = advance(name, settings, lambda _: None, catches_up=True)
             seconds.append(round(sum(parts.values()), 3))
             if task.rows and number == task.runs - 1:
                 (check,) = verify(name, settings, lambda _: None)

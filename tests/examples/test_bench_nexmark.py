@@ -17,6 +17,7 @@ from lockstep.adapters.spark_stages import Stage, TaskTimes, stages_between
 from lockstep.cli.bench import EXAMPLE, QUERIES, chosen, write_project
 from lockstep.cli.main import cli
 from lockstep.cli.profile import SparkWork, profile_text, spark_work
+from lockstep.control import limits
 from lockstep.errors import Unreachable, WrongUse
 from lockstep.sql.project import parse_project, read_project_files
 from lockstep_engine import attempt
@@ -36,6 +37,8 @@ def test_bench_prints_and_saves_events_a_second(
     monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
     monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     monkeypatch.setattr(attempt, "can_be_worked_out", lambda *_: False)
+    # Of q5 two intervals, of two steps each.
+    monkeypatch.setattr(limits, "_ROWS_OF_FEW", 2_500)
     saved = tmp_path / "figures.json"
     words = ["bench", "nexmark", "--events", "5000", "--queries", "q3,q5", "--warmups", "0"]
     result = CliRunner().invoke(
