@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, NullType, StringType, Struct
 
 from lockstep.sql.circuit import Cost, Operator
 from lockstep.sql.plans.nodes import Equality, Expression, MultiwayJoin, Scan, TimeWindow, UnionAll
-from lockstep_engine.local import join, linear, values
+from lockstep_engine.local import linear, values
 from lockstep_engine.local.accumulators import lifted, merged, running
 from lockstep_engine.local.changes import consolidated, is_netted, netted, periods
 from lockstep_engine.local.exact_sums import Bins, binned
@@ -123,37 +123,6 @@ def test_what_has_been_taken_back_long_before_is_not_met() -> None:
     assert came == {(step, step, step) for step in range(2000)}
     assert gone == {(step, step, step + 1) for step in range(2000)}
     assert len(found) == 4000
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_many_keys_of_which_three_inputs_take_rows_back_are_no_more_pairs_than_rows(
-    monkeypatch: pytest.MonkeyPatch, steps: int
-) -> None:
-    """As three aggregates of the same groups: of each group six or twelve changes."""
-    keys = 50
-    monkeypatch.setattr(join, "_most_pairs", lambda *_: 2 * keys * steps)
-    node = MultiwayJoin((T, U, V), (Equality("a", "c"), Equality("a", "e")))
-    changes, before = dict[int, Rows](), dict[int, Rows]()
-    for place, (key, value) in enumerate(NAMES):
-        moved = np.repeat(np.arange(steps), 2 * keys)
-        weights = np.tile(np.repeat([-1, 1], keys), steps)
-        made = {
-            key: np.tile(np.arange(keys), 2 * steps),
-            value: moved + (weights > 0),
-            "_weight": weights,
-            "_step": moved,
-        }
-        changes[place] = Rows.of(pa.table(made))
-        there = {key: np.arange(keys), value: np.zeros(keys, int), "_weight": np.ones(keys, int)}
-        before[place] = Rows.of(pa.table({**there, "_step": np.full(keys, -1)}))
-    made = joined(node, changes, before)
-    assert made is not None
-    found = consolidated(made.rows, node.columns).table.to_pylist()
-    assert {(row["a"], row["_step"], row["_weight"]) for row in found} == {
-        (key, step, weight) for key in range(keys) for step in range(steps) for weight in (-1, 1)
-    }
-    assert len(found) == 2 * keys * steps
-    assert all(row["b"] == row["d"] == row["f"] for row in found)
 
 
 def test_rows_are_there_from_a_change_to_the_next_as_their_bits_say() -> None:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.sql.plans.multiway import Hop
-from lockstep.sql.plans.nodes import Equality
+from lockstep.sql.plans.nodes import Equality, MultiwayJoin, Scan
 from lockstep_engine.local import join
+from lockstep_engine.local.changes import consolidated
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import matched
 
 DAY = dt.datetime(2026, 1, 1)
@@ -124,3 +126,35 @@ def test_all_rows_in_their_order_are_taken_as_they_are() -> None:
     assert join._taken(rows, np.arange(3)) is rows
     assert join._taken(rows, np.array([0, 2, 1])).to_pydict() == {"a": [5, 7, 6]}
     assert join._taken(rows, np.array([0, 1])).to_pydict() == {"a": [5, 6]}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_many_keys_of_which_three_inputs_take_rows_back_are_no_more_pairs_than_rows(
+    monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """As three aggregates of the same groups: of each group six or twelve changes."""
+    keys = 50
+    monkeypatch.setattr(join, "_most_pairs", lambda *_: 2 * keys * steps)
+    inputs = Scan("t", ("a", "b")), Scan("u", ("c", "d")), Scan("v", ("e", "f"))
+    node = MultiwayJoin(inputs, (Equality("a", "c"), Equality("a", "e")))
+    changes, before = dict[int, Rows](), dict[int, Rows]()
+    for place, (key, value) in enumerate(one.columns for one in inputs):
+        moved = np.repeat(np.arange(steps), 2 * keys)
+        weights = np.tile(np.repeat([-1, 1], keys), steps)
+        made = {
+            key: np.tile(np.arange(keys), 2 * steps),
+            value: moved + (weights > 0),
+            "_weight": weights,
+            "_step": moved,
+        }
+        changes[place] = Rows.of(pa.table(made))
+        there = {key: np.arange(keys), value: np.zeros(keys, int), "_weight": np.ones(keys, int)}
+        before[place] = Rows.of(pa.table({**there, "_step": np.full(keys, -1)}))
+    made = join.joined(node, changes, before)
+    assert made is not None
+    found = consolidated(made.rows, node.columns).table.to_pylist()
+    assert {(row["a"], row["_step"], row["_weight"]) for row in found} == {
+        (key, step, weight) for key in range(keys) for step in range(steps) for weight in (-1, 1)
+    }
+    assert len(found) == 2 * keys * steps
+    assert all(row["b"] == row["d"] == row["f"] for row in found)
