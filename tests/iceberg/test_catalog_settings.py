@@ -100,6 +100,9 @@ def test_no_password_stands_in_a_message(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as refused:
         IcebergState(catalog).tables()
     assert "hidden" not in str(refused.value)
+    with pytest.raises(WrongUse, match="without a scheme") as unknown:
+        of(tmp_path, uri="//me:hidden@db/lake", warehouse="w")
+    assert "hidden" not in str(unknown.value)
 
 
 def test_copies_are_kept_at_home_as_far_as_the_settings_say(tmp_path: Path) -> None:

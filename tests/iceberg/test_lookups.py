@@ -287,6 +287,12 @@ def test_some_times_as_much_may_be_looked_up(table: Table, monkeypatch: pytest.M
     monkeypatch.setattr(lookups, "MOST_ROWS", 22)
     assert made(2) is None
     assert made(3) == expected(table, ("Id",), keys)
+    monkeypatch.setattr(lookups, "MOST_ROWS", 65)
+    monkeypatch.setattr(lookups, "MOST_OPENED", 1)
+    files = len(list(table.scan().plan_files()))
+    assert files > 1
+    assert made(files) == expected(table, ("Id",), keys)
+    assert made(files - 1) is None
     monkeypatch.setattr(lookups, "MOST_BYTES", 1)
     assert made(100_000) is None
 

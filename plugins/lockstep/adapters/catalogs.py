@@ -107,7 +107,7 @@ def _sql(properties: Properties) -> tuple[Properties, Properties]:
         raise _wrong(
             f"{CATALOG_PREFIX}uri is of a database that the catalog cannot be in",
             "sqlite:///… or postgresql://…",
-            uri.scheme or properties["uri"],
+            uri.scheme or "an address without a scheme",
         )
     spark = {"type": "jdbc", "uri": jdbc, "jdbc.schema-version": "V1", **credentials}
     others = {key: value for key, value in properties.items() if key not in ("type", "uri")}
