@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
-from lockstep.control.model import TopicSlice
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
 from lockstep.lake.lookups import MOST_ROWS, look_up
@@ -337,8 +336,7 @@ class Attempt:
         found when it was read: the rows that are recorded of it are what its writers have said."""
         if not self.job.base_tables:
             return frozenset()
-        slices = [slice_ for division in self.job.interval.divisions for slice_ in division.slices]
-        read = {s.source for s in slices if isinstance(s, TopicSlice) and not s.is_empty}
+        read = {*self._changing} - followed.keys()
         read |= {name for name, one in followed.items() if not one.is_silent}
         return frozenset(sources) - read
 

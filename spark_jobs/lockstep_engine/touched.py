@@ -280,19 +280,9 @@ class Touched:
 
     def _keys(self, operator: Operator, place: int) -> Mapping[str, Numbers]:
         """The numbers by which rows of an input are met, by column of what these are read from."""
-        trace = operator.rows[place]
-        if trace is not None:
-            return self._keys_of(operator, place, trace)
-        below = leaf_below(self._operators, operator.inputs[place])
-        if below is None:
-            return {}
-        leaf, columns = below
-        touched = _numbers(self._known.touched(operator, place))
-        found = {columns[name]: one for name, one in touched.items() if name in columns}
-        if isinstance(leaf.node, Aggregate):
-            # What it comes to stands in no row of its trace.
-            return {name: one for name, one in found.items() if name in leaf.node.keys}
-        return found
+        columns = _columns_read(self._operators, operator, place)
+        touched = _numbers(self._known.touched(operator, place)) if columns else {}
+        return {columns[name]: one for name, one in touched.items() if name in columns}
 
     def _keys_of(self, operator: Operator, place: int, trace: TraceSpec) -> Mapping[str, Numbers]:
         """The same of a trace that is looked up."""
@@ -448,9 +438,11 @@ def columns_met(
             names = {n: operators[operator.inputs[n]].node.columns for n in ready}
             of_inputs.update({n: dict.fromkeys(names[n], known) for n in ready})
         for place, names_met in by_place.items():
-            trace, columns = _met_in(operators, operator, place, names_met)
+            trace = operator.rows[place] or (operator.groups[place] if operator.groups else None)
             if trace is not None:
-                found.setdefault(trace.table, []).append(columns)
+                columns = _columns_read(operators, operator, place)
+                of_input = frozenset(columns[name] for name in names_met if name in columns)
+                found.setdefault(trace.table, []).append(of_input)
         for trace in operator.traces:
             if trace not in operator.rows:
                 of_own = frozenset(ranges.touched(operator, 0)) & {*trace.row}
@@ -458,18 +450,21 @@ def columns_met(
     return found
 
 
-def _met_in(
-    operators: Mapping[int, Operator], operator: Operator, place: int, by: Collection[str]
-) -> tuple[TraceSpec | None, frozenset[str]]:
-    """The trace of an input's rows, or of the groups that these are made of, and its columns among those
-    by which the rows are met."""
+def _columns_read(
+    operators: Mapping[int, Operator], operator: Operator, place: int
+) -> Mapping[str, str]:
+    """By the columns of an input those of what its rows are read from, as far as they stand there."""
     trace = operator.rows[place]
-    if trace is None and operator.groups:
-        trace = operator.groups[place]
-        below = leaf_below(operators, operator.inputs[place])
-        names = {} if below is None else below[1]
-        by = [names[one] for one in by if one in names]
-    return trace, frozenset(by) & {*(() if trace is None else trace.row)}
+    if trace is not None:
+        return {name: name for name in trace.row}
+    below = leaf_below(operators, operator.inputs[place])
+    if below is None:
+        return {}
+    leaf, columns = below
+    if isinstance(leaf.node, Aggregate):
+        # What it comes to stands in no row of its trace.
+        return {name: one for name, one in columns.items() if one in leaf.node.keys}
+    return columns
 
 
 def rows_of(node: Values, context: Context) -> DataFrame:

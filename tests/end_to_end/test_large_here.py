@@ -318,6 +318,13 @@ CREATE MATERIALIZED VIEW met AS SELECT b.item, i.kind FROM bids b JOIN items i O
 """
 
 
+def look_up_at_most(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large interval, and ten in a small one."""
+    for module in (attempt, lookups):
+        monkeypatch.setattr(module, "MOST_ROWS", 10)
+    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", rows)
+
+
 PLACES = """\
 CREATE MATERIALIZED VIEW places AS SELECT item, price, place FROM
 (SELECT *, row_number() OVER (PARTITION BY {kept} ORDER BY price DESC, bidder, item, at) AS place
@@ -331,9 +338,7 @@ def test_how_much_is_looked_up_does_not_follow_how_much_comes(
     bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch, most: int, is_here: bool
 ) -> None:
     """Nor how much there is: of four hundred bids some two hundred are met, by the numbers of items."""
-    for module in (attempt, lookups):
-        monkeypatch.setattr(module, "MOST_ROWS", 10)
-    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", most)
+    look_up_at_most(most, monkeypatch)
     bids.deploy_sql(SQL.format(name=bids.name) + MET, rows_per_step=150)
     bids.send(1, 400, range(10))
     bids.advance()
@@ -349,9 +354,7 @@ def test_how_much_is_looked_up_does_not_follow_how_much_comes(
 def test_state_that_may_have_to_be_read_whole_is_left_to_spark_before_anything_is_read(
     bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch, kept: str, is_here: bool
 ) -> None:
-    for module in (attempt, lookups):
-        monkeypatch.setattr(module, "MOST_ROWS", 10)
-    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", 20)
+    look_up_at_most(20, monkeypatch)
     bids.deploy_sql(SQL.format(name=bids.name) + PLACES.format(kept=kept))
     bids.send(1, 100, range(0))
     bids.advance()
@@ -366,9 +369,7 @@ def test_state_that_may_have_to_be_read_whole_is_left_to_spark_before_anything_i
 def test_fewer_records_are_tried_again(
     bids: Bids, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (attempt, lookups):
-        monkeypatch.setattr(module, "MOST_ROWS", 10)
-    monkeypatch.setattr(attempt, "_MOST_LOOKED_UP", 100)
+    look_up_at_most(100, monkeypatch)
     bids.deploy_sql(SQL.format(name=bids.name) + MET, rows_per_step=150)
     bids.send(1, 400, range(1))
     bids.advance()

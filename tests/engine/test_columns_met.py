@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from circuits import circuit_of
 
-from lockstep.sql.circuit import ProjectFiles
-from lockstep.sql.incremental import build_circuit
-from lockstep.sql.project import parse_project
 from lockstep_engine.touched import columns_met
 
-SPEC = """\
-name: p
-storage: unused
-catalog: lake
-database: p
-libraries: [{glob: {include: "sql/**"}}]
-"""
 SOURCES = "".join(
     f"CREATE TABLE {name} ({columns}) USING kafka OPTIONS ('kafka.bootstrap.servers' = 'b', "
     f"'subscribe' = '{name}');\n"
@@ -35,7 +26,7 @@ ALL = ("lines", "orders", "customers", "parts")
 def met(query: str, *changing: str) -> set[tuple[tuple[str, ...], frozenset[str]]]:
     """Of each trace the columns of its key, and those by which one of the operators meets its rows."""
     text = f"{SOURCES}CREATE MATERIALIZED VIEW v AS {query};"
-    circuit = build_circuit(parse_project(ProjectFiles(SPEC, (("sql/v.sql", text),)), {}))
+    circuit = circuit_of(text)
     found = columns_met(circuit, frozenset(changing or ALL))
     return {(one.key, by) for one in circuit.traces for by in found.get(one.table, ())}
 

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from circuits import circuit_of
 
-from lockstep.sql.circuit import ProjectFiles
-from lockstep.sql.incremental import build_circuit
 from lockstep.sql.plans.nodes import Project
-from lockstep.sql.project import parse_project
 from lockstep_engine.judging import may_fail
 
-SPEC = """\
-name: p
-storage: unused
-catalog: lake
-database: p
-libraries: [{glob: {include: "sql/**"}}]
-"""
 SQL = """\
 CREATE TABLE t (s STRING, n BIGINT) USING kafka OPTIONS (
   'kafka.bootstrap.servers' = 'h:1', subscribe = 't');
@@ -41,8 +32,7 @@ SELECT %s AS x FROM (SELECT s, count(n) AS c FROM t GROUP BY s);
     ],
 )
 def test_expressions_that_may_fail(expression: str, may: bool) -> None:
-    files = ProjectFiles(SPEC, (("sql/v.sql", SQL % expression.replace("%%", "%")),))
-    circuit = build_circuit(parse_project(files, {}))
+    circuit = circuit_of(SQL % expression.replace("%%", "%"))
     operators = {one.ref: one for one in circuit.operators}
     [outbox] = circuit.outboxes
     assert isinstance(operators[outbox.ref].node, Project)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from circuits import circuit_of
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -20,19 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lockstep.sql.circuit import ProjectFiles
-from lockstep.sql.incremental import build_circuit
-from lockstep.sql.project import parse_project
 from lockstep_engine.local import rehearsal
 from lockstep_engine.local.rehearsal import can_be_worked_out
 
-SPEC = """\
-name: p
-storage: unused
-catalog: lake
-database: p
-libraries: [{glob: {include: "sql/**"}}]
-"""
 TYPES: Mapping[str, DataType] = {
     "i": IntegerType(),
     "n": LongType(),
@@ -63,7 +54,7 @@ DECLARED_KEYED = (
 
 def is_worked_out(query: str, key: str = "s") -> bool:
     text = f"{SOURCES}{KEYED.format(key=key)}CREATE MATERIALIZED VIEW v AS {query};"
-    circuit = build_circuit(parse_project(ProjectFiles(SPEC, (("sql/v.sql", text),)), {}))
+    circuit = circuit_of(text)
     return can_be_worked_out(circuit, {"t": DECLARED, "u": DECLARED, "k": DECLARED_KEYED})
 
 

@@ -150,20 +150,15 @@ def advance(
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
         return answer
 
-    def plan() -> bool:
-        if not done:
-            holding.enter_context(pipeline.held(report))
-        is_left = pipeline.plan(None, report).behind
-        return catches_up and is_left
-
     def publish() -> None:
         pipeline.publish(report)
         holding.close()
 
     with open_pipeline(name, settings) as pipeline, ExitStack() as holding:
+        timed("plan", lambda: holding.enter_context(pipeline.held(report)))
         is_left = True
         while is_left:
-            is_left = timed("plan", plan)
+            is_left = timed("plan", lambda: pipeline.plan(None, report).behind) and catches_up
             committed = timed("run", lambda: pipeline.run(report))
             done += [committed] if committed else []
         timed("publish", publish)

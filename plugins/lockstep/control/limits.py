@@ -97,7 +97,10 @@ class StepLimits:
 
     def for_workers(self, workers: int) -> StepLimits:
         """The same for intervals that so many workers work on, 0 where no layout names them."""
-        if self.rows_per_interval is not None or workers <= _FEW_WORKERS:
+        return self if workers <= _FEW_WORKERS else self._for_many_workers()
+
+    def _for_many_workers(self) -> StepLimits:
+        if self.rows_per_interval is not None:
             return self
         return replace(self, rows_per_interval=max(_ROWS_OF_MORE, self.rows_per_step))
 
@@ -124,14 +127,12 @@ class StepLimits:
 
         key = "lockstep.rows_per_interval"
         rows_per_interval = None if configuration.get(key) is None else count(key, 0)
-        if rows_per_interval is None and is_scaled(configuration):
-            rows_per_interval = max(_ROWS_OF_MORE, count("lockstep.rows_per_step", 1))
         interval_seconds = seconds("lockstep.interval", default.interval_seconds)
         # A default gives way to what was written: only two written values can contradict.
         step_seconds = seconds("lockstep.step", min(default.step_seconds, interval_seconds))
         if cron_of(configuration):
             interval_seconds = max(interval_seconds, step_seconds)
-        return StepLimits(
+        limits = StepLimits(
             step_seconds=step_seconds,
             steps_per_interval=count("lockstep.steps_per_interval", default.steps_per_interval),
             rows_per_step=count(
@@ -141,9 +142,10 @@ class StepLimits:
             rows_per_interval=rows_per_interval,
             interval_seconds=interval_seconds,
         )
+        return limits._for_many_workers() if _is_scaled(configuration) else limits
 
 
-def is_scaled(configuration: Mapping[str, str]) -> bool:
+def _is_scaled(configuration: Mapping[str, str]) -> bool:
     """Whether workers are to come and go by what intervals take: of a minute with much to do there must
     be one then, and not several that take little each."""
     return configuration.get("lockstep.autoscale", "off") != "off"
