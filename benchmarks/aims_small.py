@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, tee
+from itertools import chain, islice, tee
+from operator import attrgetter
 
 from aims_bench import Aim, Bench, Driven, Interval, figures, median, running, say
 
@@ -61,8 +62,9 @@ class Feed:
     def __init__(self, bench: Bench) -> None:
         self._topics = {kind: bench.topic(PREFIX + kind, 4) for kind in QUERIES[QUERY]}
         blocks = tee(load_generator(EXAMPLE).blocks(1 << 40), len(self._topics))
+        # Not a generator of expressions: it would look up its kind when it is asked for rows.
         self._rows = {
-            kind: enumerate(row for block in one for row in getattr(block, kind))
+            kind: enumerate(chain.from_iterable(map(attrgetter(kind), one)))
             for kind, one in zip(self._topics, blocks, strict=True)
         }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import islice
+from typing import Any, cast
 
 import aims_disk
 import aims_report
+import aims_small
 import aims_steps
 import pytest
-from aims_bench import median, medians
+from aims_bench import Bench, median, medians
 
 
 def test_every_key_changes_in_every_step_at_the_most_steps() -> None:
@@ -23,6 +26,33 @@ def test_every_key_changes_in_every_step_at_the_most_steps() -> None:
         changed = [row["amount"] != values.get(row["key"]) for row in rows]
         assert sum(changed) > keys * 0.99, "another amount than before"
         values.update({row["key"]: row["amount"] for row in rows})
+
+
+class Sent:
+    """In the place of a stack and of a topic: what a feed would have sent there."""
+
+    def __init__(self) -> None:
+        self.topics = dict[str, Sent]()
+        self.rows = list[dict[str, Any]]()
+
+    def topic(self, name: str, partitions: int) -> Sent:
+        assert partitions == 4
+        return self.topics.setdefault(name, Sent())
+
+    def send(self, rows: Iterable[tuple[int, str]]) -> None:
+        self.rows.extend(json.loads(text) for _, text in rows)
+
+
+def test_each_topic_of_a_feed_gets_its_own_kind() -> None:
+    sent = Sent()
+    feed = aims_small.Feed(cast("Bench", sent))
+    feed.send(49 * 100)
+    feed.send(49 * 10)
+    auctions, bids = (sent.topics[aims_small.PREFIX + kind].rows for kind in ("auction", "bid"))
+    assert [len(auctions), len(bids)] == [330, 46 * 110]
+    assert all("seller" in row for row in auctions)
+    assert all("bidder" in row for row in bids)
+    assert len({row["id"] for row in auctions}) == len(auctions)
 
 
 @pytest.mark.parametrize(
