@@ -108,6 +108,14 @@ class Tables(State, MakesTables, Protocol):
         files alone. None, and nothing is done, where that cannot be worked out from here."""
         ...
 
+    def change_netted(
+        self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> Rewritten | None:
+        """One snapshot on the branch, which stands at `base`, with the summary: rows of the view are
+        deleted, and others added, as these steps come to. None, and nothing is done, where that cannot
+        be worked out from here."""
+        ...
+
     def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
         """How many rows an outbox has of these steps, where they are the same Z-set at each step at both
         snapshots. None where they are not, or where that cannot be worked out from here."""

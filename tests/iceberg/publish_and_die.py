@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from lockstep.adapters.iceberg_tables import IcebergTables
 from lockstep.control.job import CatalogSettings
+from lockstep_engine.sinks import iceberg
 from lockstep_engine.sinks.iceberg import publish_view
 from lockstep_engine.sinks.view_publish import ViewPoint
 from lockstep_engine.tables import configure_catalog
@@ -26,6 +27,7 @@ def main() -> None:
         if point.name == given["point"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    iceberg.NETTED_ROWS = given["netted_rows"]
     publish_view(
         spark,
         IcebergTables(catalog),

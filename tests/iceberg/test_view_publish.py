@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from lake_builders import EVERY_TYPE, FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbox, comparable
 
 from lockstep.errors import AttemptLost, Refused, StateDiverged
-from lockstep_engine.sinks.iceberg import SMALL_ROWS
+from lockstep_engine.sinks import iceberg
+from lockstep_engine.sinks.iceberg import NETTED_ROWS, SMALL_ROWS
 from lockstep_engine.sinks.view_publish import ViewPoint
 from lockstep_engine.tables import table_name
 
@@ -27,10 +29,18 @@ pytestmark = pytest.mark.spark
 PAIR = "id bigint, name string"
 
 
-@pytest.fixture(scope="module", params=[0, SMALL_ROWS], ids=["in place", "anew"])
-def any_outbox(new_outbox: Any, request: pytest.FixtureRequest) -> Any:
-    """Outboxes of views that are changed in place, and of views small enough to be written anew."""
-    return lambda columns: new_outbox(columns, request.param)
+@pytest.fixture(
+    scope="module",
+    params=[(0, NETTED_ROWS), (0, 0), (SMALL_ROWS, NETTED_ROWS)],
+    ids=["in place", "by Spark", "anew"],
+)
+def any_outbox(new_outbox: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Outboxes of views that are changed in place, without Spark and by it, and of views small enough
+    to be written anew."""
+    small_rows, netted_rows = request.param
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(iceberg, "NETTED_ROWS", netted_rows)
+        yield lambda columns: new_outbox(columns, small_rows)
 
 
 def stored(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -355,16 +365,15 @@ def test_an_append_that_the_server_executes_twice_is_void(
     outbox.add([(7, "z", 1, 0)])
     outbox.publish(0)
     outbox.add([(1, "a", 2, 1)])
-    import lockstep_engine.sinks.iceberg as sink
-
-    once, calls = sink.append, []
+    once, calls = iceberg.append, []
 
     def twice(*arguments: Any) -> None:
         calls.append(once(*arguments))
         if len(calls) == 1:
             once(*arguments)
 
-    monkeypatch.setattr(sink, "append", twice)
+    monkeypatch.setattr(iceberg, "NETTED_ROWS", 0)
+    monkeypatch.setattr(iceberg, "append", twice)
     assert outbox.publish(1).marker == 1
     assert outbox.rows() == {(7, "z"): 1, (1, "a"): 2}
     assert len(calls) == 2
@@ -382,8 +391,8 @@ def test_a_publish_that_dies_is_repeated_without_loss_or_doubling(
     any_outbox: Any, at: ViewPoint
 ) -> None:
     outbox = any_outbox(PAIR)
-    if at is ViewPoint.DELETED and outbox.small_rows:
-        return  # Nothing is deleted first where all is written anew.
+    if at is ViewPoint.DELETED and iceberg.NETTED_ROWS:
+        return  # Only Spark deletes first, and then appends.
     outbox.add([(1, "a", 3, 0), (2, "b", 1, 0)])
     if at is not ViewPoint.MADE:
         outbox.publish(0)
@@ -406,9 +415,17 @@ def test_a_publish_that_dies_is_repeated_without_loss_or_doubling(
     assert set(outbox.lake.state.refs(outbox.view)) == {"main", "lockstep"}
 
 
-@pytest.mark.parametrize("at", [ViewPoint.BRANCHED, ViewPoint.DELETED, ViewPoint.APPENDED])
+@pytest.mark.parametrize(
+    ("at", "netted_rows"),
+    [
+        (ViewPoint.BRANCHED, NETTED_ROWS),
+        (ViewPoint.APPENDED, NETTED_ROWS),
+        (ViewPoint.DELETED, 0),
+        (ViewPoint.APPENDED, 0),
+    ],
+)
 def test_a_killed_process_leaves_a_publish_that_can_be_repeated(
-    new_outbox: Any, spark_server: Any, at: ViewPoint
+    new_outbox: Any, spark_server: Any, at: ViewPoint, netted_rows: int
 ) -> None:
     outbox = new_outbox(PAIR)
     outbox.add([(1, "a", 2, 0)])
@@ -430,6 +447,7 @@ def test_a_killed_process_leaves_a_publish_that_can_be_repeated(
         "last_step": 1,
         "incarnation": outbox.incarnation,
         "point": at.name,
+        "netted_rows": netted_rows,
     }
     program = Path(__file__).parent / "publish_and_die.py"
     died = subprocess.run(

@@ -12,10 +12,12 @@ from itertools import chain
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
@@ -34,8 +36,10 @@ __all__ = [
     "append_to",
     "as_table",
     "files_at",
+    "head_of",
     "open_in",
     "replace_on",
+    "written_files",
 ]
 
 _MANY_ROWS = 250_000
@@ -154,11 +158,16 @@ def _append_at_once(
     _check_pyarrow_schema_compatible(
         metadata.schema(), rows.schema, format_version=metadata.format_version
     )
+    with transaction._append_snapshot_producer(dict(summary), branch) as update:
+        for file in written_files(metadata, rows, io):
+            update.append_data_file(file)
+
+
+def written_files(metadata: TableMetadata, rows: pa.Table, io: FileIO) -> list[DataFile]:
+    """The rows in files, of which none is small where there are several."""
     parts = [rows[share] for share in shares(rows.num_rows, _MANY_ROWS)]
     written = in_parallel(lambda part: list(_dataframe_to_data_files(metadata, part, io)), parts)
-    with transaction._append_snapshot_producer(dict(summary), branch) as update:
-        for file in chain.from_iterable(written):
-            update.append_data_file(file)
+    return list(chain.from_iterable(written))
 
 
 def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, str]) -> None:
@@ -166,6 +175,13 @@ def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, 
     (0.12) itself makes two of it, one that deletes and one that appends.
 
     Raises AttemptLost where the branch is no longer there."""
+    there = files_at(table, head_of(table, branch)).values()
+    written = _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else ()
+    _overwrite(table, branch, _AllFiles, there, written, summary)
+
+
+def head_of(table: Table, branch: str) -> int:
+    """The snapshot at which the branch stands. Raises AttemptLost where it is no longer there."""
     head = table.metadata.snapshot_by_name(branch)
     if head is None:
         raise AttemptLost(
@@ -174,10 +190,7 @@ def replace_on(table: Table, branch: str, rows: pa.Table, summary: Mapping[str, 
             found="none: whoever moved main first has swept it",
             next_step="run the command again",
         )
-    written = _dataframe_to_data_files(table.metadata, rows, table.io) if rows.num_rows else ()
-    _overwrite(
-        table, branch, _AllFiles, files_at(table, head.snapshot_id).values(), written, summary
-    )
+    return head.snapshot_id
 
 
 class _AllFiles(_OverwriteFiles):

@@ -34,7 +34,15 @@ from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.control.ports import OutboxSteps
 from lockstep.threads import in_parallel
 
-__all__ = ["Netted", "netted", "rows_if_equal"]
+__all__ = [
+    "Netted",
+    "Taken",
+    "net_change",
+    "netted",
+    "places_taken",
+    "rows_as_often",
+    "rows_if_equal",
+]
 
 _MOST_BYTES = 128 << 20
 """Of files: their rows, of all columns, are held here a few times."""
@@ -43,6 +51,8 @@ _MOST_COMPARED = 4_000_000
 _MOST_COMPARED_BYTES = 256 << 20
 """Rows of files, and what those of a side take in memory: they are grouped here."""
 
+
+_ALL = AlwaysTrue()
 
 _Codes = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -56,40 +66,86 @@ class Netted(NamedTuple):
     lacking: str | None
 
 
+class Taken(NamedTuple):
+    """The places of rows that are taken back, in order, and one that is lacking, as of `Netted`."""
+
+    places: npt.NDArray[np.int64]
+    lacking: str | None
+
+
 def netted(view: Table, snapshot_id: int, outbox: Table, steps: OutboxSteps) -> Netted | None:
     """The view at a snapshot with the changes of the steps. None where rows cannot be compared here:
     columns that hold others, texts that are not UTF-8, files that are not Parquet, or are large."""
-    columns = [field.name for field in view.schema().fields]
-    if not _is_flat(view.schema()):
-        return None
     there = list(files_at(view, snapshot_id).values())
-    changes = list(files_of(outbox, steps))
-    if not _are_parquet([*there, *changes]) or _size([*there, *changes]) > _MOST_BYTES:
+    if not _are_parquet(there) or _size(there) > _MOST_BYTES:
         return None
-    wanted = view.schema().as_arrow()
-    change = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, _within(steps))
-    weights = change[WEIGHT]
-    change = _plain(change.select(columns).cast(wanted))
-    rows = _plain(_rows(view, view.schema(), there, AlwaysTrue()).cast(wanted))
-    try:
-        change.validate(full=True)
-        rows.validate(full=True)
-    except pa.ArrowInvalid:
+    change = net_change(view, outbox, steps)
+    rows = None if change is None else _comparable(view, _rows(view, view.schema(), there, _ALL))
+    if change is None or rows is None:
         return None
-    change = _summed(change, weights)
-    change = change.filter(pc.not_equal(change[WEIGHT], 0))
     ones = pa.chunked_array([np.ones(rows.num_rows, np.int64)])
     after = pa.concat_tables(
         [rows.append_column(WEIGHT, ones), change.cast(_weighted(rows.schema))]
     )
-    after = _summed(after.select(columns), after[WEIGHT])
-    lacking = after.filter(pc.less(after[WEIGHT], 0)).slice(0, 1).select(columns).to_pylist()
-    copies = np.repeat(np.arange(after.num_rows), np.maximum(after[WEIGHT].to_numpy(), 0))
-    return Netted(
-        after.select(columns).take(pa.array(copies)),
-        change.num_rows,
-        str(lacking[0]) if lacking else None,
+    after = _summed(after.drop_columns([WEIGHT]), after[WEIGHT])
+    return Netted(rows_as_often(after), change.num_rows, named(after, pc.less(after[WEIGHT], 0)))
+
+
+def net_change(view: Table, outbox: Table, steps: OutboxSteps) -> pa.Table | None:
+    """What the steps change in the view: distinct rows, in its types, with `_weight`, which is not 0.
+    None where they cannot be compared here."""
+    columns = [field.name for field in view.schema().fields]
+    changes = list(files_of(outbox, steps))
+    is_comparable = _is_flat(view.schema()) and _are_parquet(changes)
+    if not is_comparable or _size(changes) > _MOST_BYTES:
+        return None
+    found = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, _within(steps))
+    change = _comparable(view, found.select(columns))
+    if change is None:
+        return None
+    change = _summed(change, found[WEIGHT])
+    return change.filter(pc.not_equal(change[WEIGHT], 0))
+
+
+def places_taken(taken: pa.Table, view: Table, rows: pa.Table) -> Taken | None:
+    """Where in `rows`, of the view, stand those that are `taken`, which are distinct and have a
+    `_weight` below 0: of each the first, as many as that. None where rows cannot be compared here."""
+    there = _comparable(view, rows)
+    if there is None:
+        return None
+    all_rows = pa.concat_tables([taken.drop_columns([WEIGHT]).cast(there.schema), there])
+    names = [str(place) for place in range(all_rows.num_columns)]
+    numbered = all_rows.rename_columns(names).append_column(
+        "number", pa.array(np.arange(all_rows.num_rows))
     )
+    # In one thread: of a group the numbers come in order, that of what is taken first.
+    groups = numbered.group_by(names, use_threads=False).aggregate([("number", "list")])
+    lists = groups["number_list"].combine_chunks()
+    numbers = lists.flatten().to_numpy()
+    counts = lists.value_lengths().to_numpy()
+    starts = np.cumsum(counts) - counts
+    first = numbers[starts]
+    is_taken = first < taken.num_rows
+    wanted = np.zeros(len(first), np.int64)
+    wanted[is_taken] = -taken[WEIGHT].to_numpy()[first[is_taken]]
+    place = np.arange(len(numbers)) - np.repeat(starts, counts)
+    chosen = numbers[(place > 0) & (place <= np.repeat(wanted, counts))] - taken.num_rows
+    lacking = np.zeros(taken.num_rows, np.bool_)
+    lacking[first[is_taken]] = wanted[is_taken] > counts[is_taken] - 1
+    return Taken(np.sort(chosen), named(taken, pa.array(lacking)))
+
+
+def rows_as_often(weighted: pa.Table) -> pa.Table:
+    """Each row as often as its `_weight` says, without it."""
+    copies = np.maximum(weighted[WEIGHT].to_numpy(), 0)
+    places = np.repeat(np.arange(weighted.num_rows), copies)
+    return weighted.drop_columns([WEIGHT]).take(pa.array(places))
+
+
+def named(weighted: pa.Table, is_one: pa.ChunkedArray | pa.Array) -> str | None:
+    """The first row that is one, for people."""
+    found = weighted.filter(is_one).slice(0, 1).drop_columns([WEIGHT]).to_pylist()
+    return str(found[0]) if found else None
 
 
 def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
@@ -135,6 +191,17 @@ def _within(steps: OutboxSteps) -> BooleanExpression:
     """A change is of one of the steps. Not as text, which takes two milliseconds to read."""
     step, after, last = Reference(STEP), literal(steps.after), literal(steps.last)
     return And(GreaterThan(term=step, value=after), LessThanOrEqual(term=step, value=last))
+
+
+def _comparable(view: Table, rows: pa.Table) -> pa.Table | None:
+    """Rows under the view's columns, in its types, with one form of each value; None where a text is not
+    UTF-8."""
+    try:
+        found = _plain(rows.cast(view.schema().as_arrow()))
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    return found
 
 
 def _is_flat(schema: Schema) -> bool:

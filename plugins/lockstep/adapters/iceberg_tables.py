@@ -11,8 +11,10 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import IcebergType, StructType
 
 from lockstep.adapters.iceberg import IcebergState, is_open, opened_at
+from lockstep.adapters.iceberg_changed import changed
 from lockstep.adapters.iceberg_commits import LeanTransaction
 from lockstep.adapters.iceberg_copies import append_files, copied, inserted_files, is_written_alike
+from lockstep.adapters.iceberg_deletes import are_deleted_by_position, change_on, row_files
 from lockstep.adapters.iceberg_files import (
     append_in,
     append_to,
@@ -169,6 +171,26 @@ class IcebergTables(IcebergState):
             rows = found.rows
             self._write(view, branch, lambda newest: replace_on(newest, branch, rows, summary))
         return Rewritten(found.changed, found.lacking)
+
+    def change_netted(
+        self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
+    ) -> Rewritten | None:
+        """One snapshot on the branch, which stands at `base`: of the view's rows there those are deleted
+        by position that these steps take back, and others added. None, and nothing is done, where rows
+        cannot be compared here, would have to be looked for in much, or are to be written otherwise."""
+        with self._catalog.plain_errors(view):
+            loaded, outbox = self._load(view), self._load(steps.table)
+            is_ours = is_written_alike(loaded.metadata, outbox.metadata)
+            if not is_ours or not are_deleted_by_position(loaded.metadata):
+                return None
+            found = changed(loaded, base, outbox, steps)
+            if found is None or found.lacking is not None:
+                return found and Rewritten(found.changed, found.lacking)
+            files = row_files(loaded, found.added, found.deleted)
+        if files is None:
+            return None
+        self._write(view, branch, lambda newest: change_on(newest, branch, files, summary))
+        return Rewritten(found.changed, None)
 
     def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
         """How many rows an outbox has of these steps, where they are the same Z-set at each step at both

@@ -21,7 +21,7 @@ from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
-__all__ = ["Positions", "deleted_positions"]
+__all__ = ["Positions", "deleted_positions", "is_of_one"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -53,14 +53,14 @@ def _read_delete_file(files: FileIO, delete: DataFile, path: str) -> Positions:
 
 
 def _of_table(opened: InputStream, delete: DataFile, path: str) -> pa.ChunkedArray:
-    if _is_of_one(delete, path):
+    if is_of_one(delete, path):
         return pq.read_table(opened, columns=["pos"]).column("pos")
     of_path = [("file_path", "=", path)]
     return pq.read_table(opened, columns=["file_path", "pos"], filters=of_path).column("pos")
 
 
-def _is_of_one(delete: DataFile, path: str) -> bool:
-    """Whether all that the file names is in the file at `path`: then its paths, each as long as a URL,
-    need not be read. Least and greatest path say so, which writers do not cut short."""
+def is_of_one(delete: DataFile, path: str) -> bool:
+    """Whether all that a delete file names is in the file at `path`: then its paths, each as long as a
+    URL, need not be read. Least and greatest path say so, which writers do not cut short."""
     ends = (delete.lower_bounds, delete.upper_bounds)
     return all((one or {}).get(PATH_FIELD_ID) == path.encode() for one in ends)

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from itertools import chain, compress
 from math import inf
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from cachetools import LRUCache
 from pyiceberg.expressions import (
     AlwaysTrue,
     And,
@@ -59,9 +58,10 @@ from lockstep.lake.selective_scan import (
 )
 from lockstep.lake.sorted_copies import Copied, SortedCopies, SortedCopy
 from lockstep.lake.wanted_rows import Numbers, Wanted, wanted_places
+from lockstep.lake.zones import ZONES, are_between
 from lockstep.threads import in_parallel
 
-__all__ = ["MOST_BYTES", "MOST_ROWS", "look_up"]
+__all__ = ["MOST_BYTES", "MOST_ROWS", "Located", "locate", "look_up"]
 
 MOST_BYTES = 256 << 20
 """As they lie in the files, of the columns that are read: of more, Spark's tasks read. So many take a
@@ -71,9 +71,6 @@ MOST_LISTED = 1000
 """So many files a snapshot may have: to read what is said of each takes longer here than in Spark."""
 MOST_OPENED = 100
 """So many files, of a small change: to look at each takes a millisecond."""
-MOST_ZONES = 50_000
-"""Of so many batches the ends of a key are kept."""
-MOST_ASKED = 10_000
 _WORTH_COPYING = 3
 """To copy a file takes as long as some look-ups do: it has been looked up for the third time."""
 MOST_COPIED = 64 << 20
@@ -127,6 +124,13 @@ class _Part:
         return are_kept(self.path, group.number, list(self.names.values()), group.places)
 
 
+class Located(NamedTuple):
+    """Rows of data files, those of one place after those of another, and their positions in these."""
+
+    rows: pa.Table
+    places: Sequence[tuple[FileScanTask, Positions]]
+
+
 def look_up(
     table: Table,
     snapshot_id: int,
@@ -139,10 +143,23 @@ def look_up(
 
     `keys` are some of the columns; one that does not hold whole numbers says nothing. Of large files
     copies are read, and made. None where all keys say nothing, much would have to be read, there are
-    more rows than `times` MOST_ROWS or as many times MOST_OPENED files, or files hold them in another
-    form than the table.
+    more rows than `times` MOST_ROWS or as many times MOST_OPENED files, of MOST_LISTED, or files hold
+    them in another form than the table.
     """
-    if _files_listed(table, snapshot_id) > MOST_LISTED:
+    found = locate(table, snapshot_id, columns, keys, copies, times)
+    return None if found is None else found.rows
+
+
+def locate(
+    table: Table,
+    snapshot_id: int,
+    columns: Sequence[str],
+    keys: Mapping[str, Numbers],
+    copies: SortedCopies | None = None,
+    times: int = 1,
+) -> Located | None:
+    """The same rows, and where each of them is."""
+    if _files_listed(table, snapshot_id) > times * MOST_LISTED:
         return None
     if has_equality_deletes(table, snapshot_id) or not are_readable(table, columns, ()):
         return None
@@ -182,9 +199,12 @@ def look_up(
     if read is None:
         return None
     plain = schema_to_pyarrow(schema, include_field_ids=False)
-    tables = (pa.Table.from_batches([batch]).cast(plain) for batch in chain.from_iterable(read))
+    tables = (pa.Table.from_batches([found.rows]).cast(plain) for _, found in read)
     rows = pa.concat_tables([plain.empty_table(), *tables])
-    return rows.select(list(names.values())).rename_columns(list(names))
+    return Located(
+        rows.select(list(names.values())).rename_columns(list(names)),
+        [(task, found.positions) for task, found in read],
+    )
 
 
 def _files_listed(table: Table, snapshot_id: int) -> float:
@@ -224,7 +244,7 @@ def _part(files: FileIO, task: FileScanTask, shape: pa.Schema, wanted: Wanted) -
             places = [
                 place
                 for place in places_of_batches(group.num_rows)
-                if _ZONES.may_hold((path, number, place), by_name)
+                if ZONES.may_hold((path, number, place), by_name)
             ]
             if places:
                 groups.append(_Group(number, first, group.num_rows, places))
@@ -241,13 +261,7 @@ def _may_hold(chunk: pq.ColumnChunkMetaData, numbers: Numbers) -> bool:
     found = chunk.statistics
     if found is None or not found.has_min_max or found.null_count != 0:
         return True
-    return _are_between(numbers, found.min, found.max)
-
-
-def _are_between(numbers: Numbers, low: int, high: int) -> bool:
-    """Whether one of them is."""
-    first = np.searchsorted(numbers, low)
-    return bool(first < len(numbers) and numbers[first] <= high)
+    return are_between(numbers, found.min, found.max)
 
 
 def _of_copies(
@@ -300,7 +314,7 @@ def _asked_again(parts: Sequence[_Part], wanted: Wanted) -> Mapping[str, int]:
     be read is too much to be kept at once."""
     if not wanted or _values(parts) <= MOST_KEPT:
         return {}
-    times = {part.path: _ZONES.times_asked(part.path, wanted) for part in parts}
+    times = {part.path: ZONES.times_asked(part.path, wanted) for part in parts}
     return {path: number for path, number in times.items() if number >= _LEARNED}
 
 
@@ -322,44 +336,6 @@ def _is_large(part: _Part) -> bool:
     return part.values > LARGE_VALUES
 
 
-_Place = tuple[str, int, int]
-"""Of a batch: path, row group, and place in it."""
-
-
-class _Zones:
-    """The least and greatest key of each batch that was read, which Parquet says of row groups only:
-    these have some million rows where Spark writes large files."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._ends = LRUCache[tuple[_Place, str], tuple[int, int] | None](MOST_ZONES)
-        self._asked = LRUCache[tuple[str, frozenset[str]], int](MOST_ASKED)
-
-    def note(self, place: _Place, keys: Mapping[str, pa.Array]) -> None:
-        """To be told of the keys of each batch that is read, by the names that stand in the file."""
-        for name, key in keys.items():
-            if (place, name) not in self._ends:
-                ends = pc.min_max(key).as_py()
-                has_all = key.null_count == 0 and len(key)
-                with self._lock:
-                    self._ends[place, name] = (ends["min"], ends["max"]) if has_all else None
-
-    def times_asked(self, path: str, wanted: Wanted) -> int:
-        """How often by these columns much was looked up that the file is a part of, with this time."""
-        asked = path, frozenset(wanted)
-        with self._lock:
-            self._asked[asked] = times = self._asked.get(asked, 0) + 1
-        return times
-
-    def may_hold(self, place: _Place, wanted: Wanted) -> bool:
-        """Whether a row of the batch may be wanted, as far as is known."""
-        with self._lock:
-            known = [(self._ends.get((place, name)), one) for name, one in wanted.items()]
-        return all(ends is None or _are_between(one, *ends) for ends, one in known)
-
-
-_ZONES = _Zones()
-"""Of the whole process."""
 _NONE: Positions = np.empty(0, np.int64)
 
 
@@ -378,7 +354,7 @@ def _note(part: _Part, group: _Group, first: int, rows: pa.RecordBatch, wanted: 
     place = place_of(first, rows, group.size)
     if place is not None:
         keys = {part.names[name]: rows.column(name) for name in wanted}
-        _ZONES.note((part.path, group.number, place), keys)
+        ZONES.note((part.path, group.number, place), keys)
 
 
 def _read(
@@ -388,9 +364,9 @@ def _read(
     keeps: Collection[str],
     copied: Mapping[str, Selected],
     most: int,
-) -> list[list[pa.RecordBatch]] | None:
-    """The wanted rows of each row group, in one order, whatever is kept, which is that of the files at
-    the paths `keeps`, or `copied`; None where they are more than `most`: it is seen as they come, as a
+) -> list[tuple[FileScanTask, Selected]] | None:
+    """The wanted rows of files, in one order, whatever is kept, which is that of the files at the paths
+    `keeps`, or `copied`; None where they are more than `most`: it is seen as they come, as a
     column with few values lies in few bytes."""
     count, counting = 0, Lock()
 
@@ -410,10 +386,10 @@ def _read(
         else:
             todo.extend((part, [group], False) for group in part.groups)
 
-    def rows_of(one: tuple[_Part, Sequence[_Group], bool]) -> list[pa.RecordBatch]:
+    def rows_of(one: tuple[_Part, Sequence[_Group], bool]) -> list[tuple[FileScanTask, Selected]]:
         nonlocal count
         part, groups, is_apart = one
-        gone, found = deleted.get(part.path, _NONE), list[pa.RecordBatch]()
+        gone, found = deleted.get(part.path, _NONE), list[tuple[FileScanTask, Selected]]()
         selected = None
         if is_apart and count <= most:
             selected = _selected(files, part, wanted, gone, copied.get(part.path), most)
@@ -425,9 +401,9 @@ def _read(
             else iter([selected])
         )
         while count <= most and (batch := next(batches, None)) is not None:
-            found.append(batch)
+            found.append((part.task, batch))
             with counting:
-                count += batch.num_rows
+                count += batch.rows.num_rows
         return found
 
     # What is kept takes less time than threads do to begin.
@@ -437,7 +413,7 @@ def _read(
         next(opened) if is_new else rows_of(one)
         for one, is_new in zip(todo, is_opened, strict=True)
     ]
-    return found if count <= most else None
+    return list(chain.from_iterable(found)) if count <= most else None
 
 
 def _is_for_duckdb(
@@ -458,7 +434,7 @@ def _selected(
     deleted: Positions,
     copied: Selected | None,
     most: int,
-) -> pa.RecordBatch | None:
+) -> Selected | None:
     """The wanted rows of a file, no more than one beyond `most`; `copied` are those of its copy, if
     there is one."""
     found = copied
@@ -468,12 +444,12 @@ def _selected(
     if found is None:
         return None
     there = np.isin(found.positions, deleted, assume_unique=True, invert=True)
-    return found.rows.filter(pa.array(there))
+    return Selected(found.positions[there], found.rows.filter(pa.array(there)))
 
 
 def _rows(
     files: FileIO, part: _Part, group: _Group, wanted: Wanted, deleted: Positions, *, keeps: bool
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Selected]:
     for first, rows in batches_of_group(
         files, part.path, group.number, part.names, group.places, keeps=keeps
     ):
@@ -482,4 +458,4 @@ def _rows(
         here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
         kept = np.setdiff1d(wanted_places(rows, wanted), deleted[here] - start, True)
         if len(kept):
-            yield rows.take(pa.array(kept))
+            yield Selected(start + kept, rows.take(pa.array(kept)))

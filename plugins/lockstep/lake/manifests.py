@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
 
-__all__ = ["MOST_ENTRIES", "manifests_of", "planned_files"]
+__all__ = ["MOST_ENTRIES", "live_entries", "manifests_of", "planned_files"]
 
 MOST_ENTRIES = 4000
 """So many manifests and entries of theirs a process keeps, some kilobytes each, those that were read
@@ -47,7 +47,7 @@ class _KeptManifest(ManifestFile):
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
         """Those that are kept, or of the file."""
         if discard_deleted:
-            return _live_entries(self, io)
+            return live_entries(self, io)
         return super().fetch_manifest_entry(io, discard_deleted)
 
 
@@ -56,5 +56,6 @@ _KEPT = LRUCache[str, list[ManifestEntry]](MOST_ENTRIES, lambda entries: 1 + len
 
 
 @cached(_KEPT, key=lambda manifest, _: manifest.manifest_path, lock=Lock())
-def _live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+def live_entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
+    """What a manifest lists but what it says has gone. Kept: who reads them does not change them."""
     return ManifestFile.fetch_manifest_entry(manifest, io, discard_deleted=True)

@@ -34,9 +34,10 @@ _SAME = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_date32,
+    lambda kind: pa.types.is_timestamp(kind) and kind.unit == "us",
 )
-"""Types whose values are the same by both readers. Times have several forms in files; they and
-what is nested are left to Arrow."""
+"""Types whose values are the same by both readers. Other forms of times that files have, and what is
+nested, are left to Arrow."""
 
 
 class Selected(NamedTuple):
@@ -92,7 +93,8 @@ def selected_rows(
     if len(batches) > 1:
         return None  # texts of gigabytes
     [rows] = batches
-    arrays = [rows.column(name) for name in names.values()]
+    # Of times DuckDB says another zone.
+    arrays = [rows.column(name).cast(kinds.field(name).type) for name in names.values()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
     return Selected(rows.column(_POSITION).to_numpy(), batch)
 

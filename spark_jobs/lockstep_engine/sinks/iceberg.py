@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockstep.control.job import CatalogSettings
-from lockstep.control.ports import Marker, OutboxSteps, ViewHead
+from lockstep.control.ports import Marker, OutboxSteps, Rewritten, ViewHead
 from lockstep.errors import Refused, StateDiverged
 from lockstep_engine.appends import Tables
 from lockstep_engine.deltas import STEP, WEIGHT, columns_of, merge_steps, quoted
@@ -46,7 +46,7 @@ SMALL_ROWS = 50_000
 """Up to so many rows, of the view and of the change together, the view is written anew."""
 
 NETTED_ROWS = 1_000_000
-"""Up to so many changes are netted without Spark where few rows are in the view so far."""
+"""Up to so many changes are netted without Spark."""
 
 LACKING = "lockstep: too few rows like "
 """Marks Spark's error where a change takes back a row that is not there."""
@@ -63,6 +63,9 @@ VIEW_PROPERTIES: Mapping[str, str] = MappingProxyType(
         "commit.manifest-merge.enabled": "true",
     }
 )
+
+
+_Write = Callable[[str, str, int, OutboxSteps, Mapping[str, str]], Rewritten | None]
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,10 @@ class _SparkWriter:
         is_small = head.records + pending <= self.small_rows
         rows = None if is_small else _append_inserted(self, branch, marker)
         is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
-        if rows is None and (is_small or is_netted):
-            rows = _rewrite_from_here(self, branch, head, base, marker)
+        if rows is None and head.is_files_alone and (is_small or is_netted):
+            rows = _from_here(self, self.state.replace_netted, branch, base, marker)
+        if rows is None and pending <= NETTED_ROWS:
+            rows = _from_here(self, self.state.change_netted, branch, base, marker)
         if rows is not None:
             return rows
         delta = _since(self, marker)
@@ -249,24 +254,21 @@ def _change_since(writer: _SparkWriter, delta: DataFrame) -> _Change:
 # ── writing on the branch ───────────────────────────────────────────────────────────────────────
 
 
-def _rewrite_from_here(
-    writer: _SparkWriter, branch: str, head: ViewHead, base: int, marker: int
+def _from_here(
+    writer: _SparkWriter, write: _Write, branch: str, base: int, marker: int
 ) -> int | None:
-    """The view at the base and the change, netted, in place of all that the branch holds, without Spark;
-    returns how many rows changed, None where Spark has to do it."""
-    if not head.is_files_alone:
-        return None
+    """The view at the base with the change, netted, written by `write` without Spark; returns how many
+    rows changed, None where Spark has to do it."""
     target = writer.target
-    found = writer.state.replace_netted(
-        target.view, branch, base, _steps(writer, marker), target.summary(target.last_step)
-    )
+    steps, summary = _steps(writer, marker), target.summary(target.last_step)
+    found = write(target.view, branch, base, steps, summary)
     if found is not None and found.lacking is not None:
         raise _diverged(writer, found.lacking)
     return None if found is None else found.changed
 
 
 def _rewrite(writer: _SparkWriter, delta: DataFrame, branch: str, base: int) -> int:
-    """The same by Spark."""
+    """The view at the base and the change, netted, in place of all that the branch holds, by Spark."""
     changed = Observation()
     change = merge_steps(delta, writer.columns)
     net = change.observe(changed, F.count(F.lit(1)).alias("rows"))
