@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
 from pyspark.sql.types import StructType
 
 from lockstep.adapters.catalogs import catalog_settings
@@ -58,6 +59,15 @@ ROWS_OF_ALL_TYPES = (
     (*FULL[:-1], None),
     (*FULL[:4], NAN, *FULL[5:]),
 )
+
+
+POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+    ]
+)
+"""https://iceberg.apache.org/spec/#position-delete-files"""
 
 
 def local_catalog(folder: Path) -> CatalogSettings:
@@ -200,14 +210,14 @@ def delete_file(folder: Path, rows: list[tuple[str, int]], bounds: Mapping[str, 
     """A position delete file; `bounds` are what the manifest says of its paths."""
     path = folder / f"deletes-{len(list(folder.iterdir()))}.parquet"
     paths, positions = zip(*rows, strict=True)
-    pq.write_table(
-        pa.table({"file_path": list(paths), "pos": pa.array(positions, pa.int64())}), path
-    )
+    columns = [list(paths), pa.array(positions, pa.int64())]
+    pq.write_table(pa.table(columns, schema=POSITION_DELETES), path)
     found = {end: {PATH_FIELD_ID: text.encode()} for end, text in bounds.items()}
     return DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path.as_uri(),
         file_format=FileFormat.PARQUET,
+        partition=Record(),
         record_count=len(rows),
         file_size_in_bytes=path.stat().st_size,
         lower_bounds=found.get("lower"),

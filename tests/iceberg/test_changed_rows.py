@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lake_builders import FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbox, comparable
+from lake_builders import (
+    FLAT,
+    FLAT_TYPES,
+    ROWS_OF_ALL_TYPES,
+    Outbox,
+    comparable,
+    delete_file,
+)
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
+from lockstep.adapters import iceberg_merging
+from lockstep.adapters.iceberg_deletes import RowFiles, change_on
+from lockstep.control import compaction
 from lockstep.errors import StateDiverged
 from lockstep.lake import lookups
 from lockstep.lake.changed_files import changed_files
@@ -176,28 +187,50 @@ def test_what_spark_has_deleted_is_taken_up(
         check(outbox, {(n, "a"): 1 for n in (0, *range(step + 1, 10))})
 
 
-def test_a_delete_file_of_several_data_files_stays(
-    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delete_file_of_several_data_files_stays(new_outbox: Any, tmp_path: Path) -> None:
+    """As writers make them that are asked for few delete files."""
     outbox = new_outbox(PAIR)
     for step in range(2):
         outbox.add([(step * 10 + n, "a", 1, step) for n in range(5)])
         outbox.publish(step)
-    sql(outbox, "ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')")
-    monkeypatch.setattr(iceberg, "NETTED_ROWS", 0)
+    table, rows = table_of(outbox), list[tuple[str, int]]()
+    for task in table.scan().plan_files():
+        with table.io.new_input(task.file.file_path).open() as opened:
+            ids = pq.read_table(opened, columns=["id"])["id"].to_pylist()
+        rows += [(task.file.file_path, ids.index(one)) for one in (1, 11) if one in ids]
+    assert len({path for path, _ in rows}) == 2
+    bounds = {"lower": min(rows)[0], "upper": max(rows)[0]}
+    of_both = delete_file(tmp_path, sorted(rows), bounds)
+    of_both.spec_id = 0
     outbox.add([(1, "a", -1, 2), (11, "a", -1, 2)])
-    outbox.publish(2)
-    [of_both] = all_deletes(outbox)
-    monkeypatch.undo()
-    outbox.add([(2, "a", -1, 3)])
+    marker = {"lockstep.step": "2", "lockstep.incarnation": outbox.incarnation}
+    change_on(table, "main", RowFiles((), [of_both], frozenset()), marker)
+    check(outbox, {(n, "a"): 1 for n in (0, 2, 3, 4, 10, 12, 13, 14)})
+    outbox.add([(3, "a", -1, 3), (13, "a", -1, 3)])
     outbox.publish(3)
-    assert not outbox.is_written_without_spark, "somebody wants them to be of several"
-    sql(outbox, "ALTER TABLE {name} UNSET TBLPROPERTIES ('write.delete.granularity')")
-    outbox.add([(3, "a", -1, 4), (13, "a", -1, 4)])
-    outbox.publish(4)
     assert outbox.is_written_without_spark
     assert of_both in all_deletes(outbox)
-    check(outbox, {(n, "a"): 1 for n in (0, 4, 10, 12, 14)})
+    assert len(all_deletes(outbox)) == 3
+    check(outbox, {(n, "a"): 1 for n in (0, 2, 4, 10, 12, 14)})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "'write.merge.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write'",
+        "'write.delete.granularity' = 'partition'",
+    ],
+)
+def test_who_wants_rows_deleted_in_another_way_has_spark_do_it(new_outbox: Any, said: str) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(1, "a", 1, 0), (2, "b", 1, 0)])
+    outbox.publish(0)
+    sql(outbox, f"ALTER TABLE {{name}} SET TBLPROPERTIES ({said})")
+    outbox.add([(1, "a", -1, 1)])
+    outbox.publish(1)
+    assert not outbox.is_written_without_spark
+    assert any(deletes(outbox).values()) is ("copy" not in said)
+    assert outbox.rows() == {(2, "b"): 1}
 
 
 def test_who_follows_the_view_reads_what_has_changed(new_outbox: Any) -> None:
@@ -221,7 +254,10 @@ def test_who_follows_the_view_reads_what_has_changed(new_outbox: Any) -> None:
         assert rows.take(pa.array(sorted(positions)))["id"].to_pylist() == [step]
 
 
-def test_manifests_do_not_pile_up_and_say_what_has_gone(new_outbox: Any) -> None:
+def test_manifests_do_not_pile_up_and_say_what_has_gone(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "FANOUT", 1000)
     outbox = new_outbox(PAIR)
     outbox.add([(n, "a", 1, 0) for n in range(20)])
     outbox.publish(0)
@@ -278,19 +314,6 @@ def test_a_users_maintenance_takes_it_as_its_own(new_outbox: Any) -> None:
     assert not any(deletes(outbox).values())
 
 
-def test_who_wants_rows_deleted_in_another_way_has_spark_do_it(new_outbox: Any) -> None:
-    outbox = new_outbox(PAIR)
-    outbox.add([(1, "a", 1, 0), (2, "b", 1, 0)])
-    outbox.publish(0)
-    modes = "'write.merge.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write'"
-    sql(outbox, f"ALTER TABLE {{name}} SET TBLPROPERTIES ({modes})")
-    outbox.add([(1, "a", -1, 1)])
-    outbox.publish(1)
-    assert not outbox.is_written_without_spark
-    assert not any(deletes(outbox).values())
-    assert outbox.rows() == {(2, "b"): 1}
-
-
 @pytest.mark.parametrize("is_much", [False, True])
 def test_much_is_left_to_spark(
     new_outbox: Any, monkeypatch: pytest.MonkeyPatch, is_much: bool
@@ -318,3 +341,71 @@ def test_a_row_that_is_lacking_leaves_the_view_as_it_was(new_outbox: Any) -> Non
         outbox.publish(1)
     assert outbox.newest == before
     assert set(outbox.lake.state.refs(outbox.view)) == {"main", "lockstep"}
+
+
+def rows_in_files(outbox: Outbox) -> list[int]:
+    return sorted(task.file.record_count for task in table_of(outbox).scan().plan_files())
+
+
+@pytest.mark.parametrize("kind", [FLAT_TYPES, PAIR], ids=["all types", "pairs"])
+def test_small_files_are_merged_in_passing(new_outbox: Any, kind: str) -> None:
+    """However many changes there have been: with eight small files they become one."""
+    outbox = new_outbox(kind)
+    rest = ROWS_OF_ALL_TYPES[0][1:FLAT] if kind == FLAT_TYPES else ("a",)
+    rows = [(n, *rest) for n in range(100)]
+    outbox.add([(*row, 2, 0) for row in rows])
+    outbox.publish(0)
+    expected = Counter({comparable(row): 2 for row in rows})
+    most = 0
+    for step in range(1, 25):
+        gone, back = rows[step * 3], rows[step]
+        outbox.add([(*gone, -1, step), (*back, 1, step)])
+        assert outbox.publish(step).rows == 2
+        assert outbox.is_written_without_spark
+        expected.update([comparable(back)])
+        expected.subtract([comparable(gone)])
+        most = max(most, len(rows_in_files(outbox)))
+    assert 6 <= most <= 9
+    check(outbox, +expected)
+    # With what was deleted of them.
+    assert len(rows_in_files(outbox)) < 9
+    assert sum(rows_in_files(outbox)) < 200 + 24
+
+
+def test_large_files_and_more_rows_than_are_merged_at_once_stay(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(n, "a", 1, 0) for n in range(100)])
+    outbox.publish(0)
+    large = rows_in_files(outbox)
+    monkeypatch.setattr(iceberg_merging, "_MOST_ROWS", 20)
+    for step in range(1, 20):
+        outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
+        outbox.publish(step)
+    assert rows_in_files(outbox)[-len(large) :] == large
+    assert len(rows_in_files(outbox)) < 19
+    check(outbox, {(n, "b" if 0 < n < 20 else "a"): 1 for n in range(100)})
+    monkeypatch.undo()
+    monkeypatch.setattr(iceberg_merging, "_LARGE_BYTES", 1)
+    for step in range(20, 30):
+        outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
+        outbox.publish(step)
+    assert len(rows_in_files(outbox)) > 10
+    check(outbox, {(n, "b" if 0 < n < 30 else "a"): 1 for n in range(100)})
+
+
+def test_what_only_adds_rows_is_an_append_and_merges_nothing(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who follows the view reads then no more than these rows."""
+    monkeypatch.setattr(compaction, "FANOUT", 2)
+    outbox = new_outbox(PAIR)
+    for step in range(3):
+        before = rows_in_files(outbox) if step else []
+        outbox.add([(step, "a", 2, step)])
+        outbox.publish(step)
+        assert outbox.is_written_without_spark
+        assert rows_in_files(outbox) == sorted([*before, 2])
+        assert step == 0 or outbox.newest.summary.operation is Operation.APPEND
+    check(outbox, {(step, "a"): 2 for step in range(3)})

@@ -9,9 +9,9 @@ PyIceberg (0.12) reads such files, and writes none.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from pyiceberg.types import LongType
 
 from lockstep.adapters.iceberg_commits import LeanTransaction
 from lockstep.adapters.iceberg_files import head_of, written_files
+from lockstep.adapters.iceberg_merging import live_rows
 from lockstep.lake.deleted_positions import Positions, deleted_positions, is_of_one
 from lockstep.lake.manifests import live_entries
 from lockstep.threads import in_parallel
@@ -60,11 +61,11 @@ _DELETES = pa.schema(
 
 
 class RowFiles(NamedTuple):
-    """Files of rows to be `added`, and the delete files that come, in the place of those that go."""
+    """Files of rows, and delete files, that come, and those that go."""
 
     added: Sequence[DataFile]
     deletes: Sequence[DataFile]
-    gone: Sequence[DataFile]
+    gone: frozenset[DataFile]
 
 
 def are_deleted_by_position(metadata: TableMetadata) -> bool:
@@ -80,37 +81,48 @@ def are_deleted_by_position(metadata: TableMetadata) -> bool:
 
 
 def row_files(
-    table: Table, rows: pa.Table, deleted: Sequence[tuple[FileScanTask, Positions]]
+    table: Table,
+    rows: pa.Table,
+    deleted: Sequence[tuple[FileScanTask, Positions]],
+    merged: Sequence[FileScanTask] = (),
 ) -> RowFiles | None:
-    """Written, but not yet the table's. None where a data file is of other partitions than a file of the
-    table is now."""
+    """Written, but not yet the table's: the rows, with those that stay of the files that are `merged`;
+    and of others that lose some what deletes them. None where one of the files is of other partitions
+    than a file of the table is now."""
     spec_id = table.metadata.default_spec_id
-    if any(task.file.spec_id != spec_id for task, _ in deleted):
+    if any(task.file.spec_id != spec_id for task in (*merged, *(task for task, _ in deleted))):
         return None
-    replaced = [
-        [one for one in task.delete_files if is_of_one(one, task.file.file_path)]
-        for task, _ in deleted
-    ]
+    merged_paths = {task.file.file_path for task in merged}
+    left = [one for one in deleted if one[0].file.file_path not in merged_paths]
 
-    def delete(place: int) -> DataFile:
-        (task, positions), before = deleted[place], replaced[place]
-        path = task.file.file_path
-        all_deleted = np.union1d(positions, deleted_positions(table.io, before, path))
-        return _delete_file(table, path, all_deleted)
+    def delete(one: tuple[FileScanTask, Positions]) -> DataFile:
+        task, positions = one
+        before = deleted_positions(table.io, _own_deletes(task), task.file.file_path)
+        return _delete_file(table, task.file.file_path, np.union1d(positions, before))
 
-    deletes = in_parallel(delete, range(len(deleted)))
-    added = written_files(table.metadata, rows, table.io)
-    return RowFiles(added, deletes, list(chain.from_iterable(replaced)))
+    deletes = in_parallel(delete, left)
+    if merged:
+        positions = {task.file.file_path: at for task, at in deleted}
+        rows = pa.concat_tables([rows, live_rows(table, merged, positions).cast(rows.schema)])
+    added = written_files(table.metadata, rows, table.io) if rows.num_rows else []
+    gone = chain.from_iterable(map(_own_deletes, (*merged, *(task for task, _ in left))))
+    return RowFiles(added, deletes, frozenset((*gone, *(task.file for task in merged))))
+
+
+def _own_deletes(task: FileScanTask) -> tuple[DataFile, ...]:
+    """The delete files that are of this data file alone."""
+    return tuple(one for one in task.delete_files if is_of_one(one, task.file.file_path))
 
 
 def change_on(table: Table, branch: str, files: RowFiles, summary: Mapping[str, str]) -> None:
-    """One snapshot on the branch with these files, which carries the summary.
+    """One snapshot on the branch with these files, which carries the summary: an append, where nothing
+    goes.
 
     Raises AttemptLost where the branch is no longer there."""
     head_of(table, branch)
     with LeanTransaction(table) as transaction:
         update = _ChangeRows(
-            operation=Operation.OVERWRITE,
+            operation=Operation.OVERWRITE if files.deletes or files.gone else Operation.APPEND,
             transaction=transaction,
             io=table.io,
             branch=branch,
@@ -151,23 +163,56 @@ def _delete_file(table: Table, path: str, positions: Positions) -> DataFile:
 class _ChangeRows(_MergeAppendFiles):
     """An append that deletes, too."""
 
-    files = RowFiles((), (), ())
+    files = RowFiles((), (), frozenset())
 
     def _manifests(self) -> list[ManifestFile]:
-        spec = self._transaction.table_metadata.spec()
-        there = self._existing_manifests()
-        kept = [one for one in there if one.content == ManifestContent.DATA]
-        of_deletes = _DeleteManifests(self)
-        deletes = [
-            of_deletes.without(one, self.files.gone)
-            for one in there
-            if one.content == ManifestContent.DELETES
+        return [
+            *self._of(ManifestContent.DATA, self, self.files.added),
+            *self._of(ManifestContent.DELETES, _DeleteManifests(self), self.files.deletes),
         ]
-        if self.files.added:
-            kept.insert(0, _added(self, spec, self.files.added))
-        if self.files.deletes:
-            deletes.insert(0, _added(of_deletes, spec, self.files.deletes))
-        return self._process_manifests(kept) + of_deletes.merged(deletes)
+
+    def _of(
+        self, content: ManifestContent, writers: _Writers, files: Sequence[DataFile]
+    ) -> list[ManifestFile]:
+        """The manifests of this content: one of the files that come, and those that are there, of which
+        some now say which files go; many of them are merged by PyIceberg's rule for appends."""
+        there = [one for one in self._existing_manifests() if one.content == content]
+        found = [self._without_gone(one, writers) for one in there]
+        if files:
+            found.insert(0, self._added(files, writers))
+        merging = _ManifestMergeManager(
+            self._target_size_bytes,
+            self._min_count_to_merge,
+            self._merge_enabled,
+            cast("_MergeAppendFiles", writers),
+        )
+        return merging.merge_manifests(found)
+
+    def _without_gone(self, manifest: ManifestFile, writers: _Writers) -> ManifestFile:
+        entries = live_entries(manifest, self._io)
+        if not any(entry.data_file in self.files.gone for entry in entries):
+            return manifest
+        with writers.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for entry in entries:
+                if entry.data_file in self.files.gone:
+                    writer.delete(entry)
+                else:
+                    writer.existing(entry)
+        return writer.to_manifest_file()
+
+    def _added(self, files: Iterable[DataFile], writers: _Writers) -> ManifestFile:
+        with writers.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+            for file in files:
+                writer.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=self.snapshot_id,
+                        sequence_number=None,
+                        file_sequence_number=None,
+                        data_file=file,
+                    )
+                )
+        return writer.to_manifest_file()
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         # What the base class counts.
@@ -181,8 +226,14 @@ class _ChangeRows(_MergeAppendFiles):
             raise CommitFailedException("the branch has moved, or has gone")
 
 
+class _Writers(Protocol):
+    """Who writes manifests of one content."""
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter: ...
+
+
 class _DeleteManifests:
-    """What PyIceberg's writers of manifests ask of a snapshot that is being made, for those of delete
+    """What PyIceberg's merges of manifests ask of a snapshot that is being made, for those of delete
     files: its own ones are of data files."""
 
     def __init__(self, update: _ChangeRows) -> None:
@@ -201,29 +252,6 @@ class _DeleteManifests:
             update._compression,
         )
 
-    def without(self, manifest: ManifestFile, gone: Collection[DataFile]) -> ManifestFile:
-        """A manifest that says that these files have gone, if it had any of them."""
-        entries = live_entries(manifest, self._update._io)
-        if not any(entry.data_file in gone for entry in entries):
-            return manifest
-        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
-            for entry in entries:
-                if entry.data_file in gone:
-                    writer.delete(entry)
-                else:
-                    writer.existing(entry)
-        return writer.to_manifest_file()
-
-    def merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        """Many as few, by the rule for manifests of data files."""
-        update = self._update
-        return _ManifestMergeManager(
-            update._target_size_bytes,
-            update._min_count_to_merge,
-            update._merge_enabled,
-            cast("_MergeAppendFiles", self),
-        ).merge_manifests(manifests)
-
 
 class _DeleteManifestWriter(ManifestWriterV2):
     """PyIceberg (0.12) has none."""
@@ -234,20 +262,3 @@ class _DeleteManifestWriter(ManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
-
-
-def _added(
-    manifests: _ChangeRows | _DeleteManifests, spec: PartitionSpec, files: Iterable[DataFile]
-) -> ManifestFile:
-    with manifests.new_manifest_writer(spec) as writer:
-        for file in files:
-            writer.add(
-                ManifestEntry.from_args(
-                    status=ManifestEntryStatus.ADDED,
-                    snapshot_id=manifests.snapshot_id,
-                    sequence_number=None,
-                    file_sequence_number=None,
-                    data_file=file,
-                )
-            )
-    return writer.to_manifest_file()
