@@ -27,6 +27,7 @@ import aims_report
 import aims_small
 import aims_state
 import aims_steps
+import aims_views
 import results
 from aims_bench import Aim, say
 
@@ -51,6 +52,9 @@ MEASUREMENTS = {
     ),
     "state": Measurement(
         "intervals on small and on large state", aims_state.add_options, aims_state.measure
+    ),
+    "views": Measurement(
+        "intervals that change rows of a large view", aims_views.add_options, aims_views.measure
     ),
     "disk": Measurement(
         "bytes and files of state and outboxes", aims_disk.add_options, aims_disk.measure

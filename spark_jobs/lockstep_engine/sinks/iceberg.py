@@ -1,12 +1,13 @@
 """The published view as an Iceberg table: the rows themselves, for any engine.
 
-`view_publish` says when and where rows are written and how they are shown; here Spark writes them.
-On the branch, rows that lose copies are deleted with all their copies (position deletes, by a MERGE
-that only deletes: Spark then broadcasts the change instead of shuffling the view), and an append
-brings new rows, and the copies that remain. The append's summary carries the marker. A view of few
-rows is written anew instead, which leaves no deletes behind, and of a view that only grows files are
-copied: both without Spark, where that can be. Where nothing has changed, only the marker moves. A
-view whose columns were dropped by a publish that died, and are back, is written anew, too.
+`view_publish` says when and where rows are written and how they are shown; here it is decided who
+writes them. Of a view that only grows files are copied; one of few rows is written anew, which leaves
+no deletes behind; of others rows are deleted by their positions, and new ones added: all without Spark,
+in one snapshot, where that can be (decisions 0029, 0067). Else Spark writes. On the branch, rows that
+lose copies are then deleted with all their copies, by a MERGE that only deletes, for which Spark
+broadcasts the change instead of shuffling the view; and an append, whose summary carries the marker,
+brings new rows, and the copies that remain. Where nothing has changed, only the marker moves. A view
+whose columns were dropped by a publish that died, and are back, is written anew.
 """
 
 from __future__ import annotations
