@@ -116,6 +116,11 @@ class Tables(State, MakesTables, Protocol):
         be worked out from here."""
         ...
 
+    def merge_small_files(self, view: str, outbox: str, branch: str, base: int) -> int:
+        """One snapshot on the branch, which stands at `base`, of the same rows in fewer files, or none;
+        at which snapshot it stands then."""
+        ...
+
     def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
         """How many rows an outbox has of these steps, where they are the same Z-set at each step at both
         snapshots. None where they are not, or where that cannot be worked out from here."""

@@ -4,7 +4,6 @@ view as it should be, and what was deleted before stands in the newest delete fi
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,71 +14,30 @@ from lake_builders import (
     FLAT,
     FLAT_TYPES,
     ROWS_OF_ALL_TYPES,
-    Outbox,
     comparable,
     delete_file,
 )
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
-from pyiceberg.table import Table
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation
+from view_files import all_deletes, check, deletes, sql, table_of
 
-from lockstep.adapters import iceberg_merging
+from lockstep.adapters import iceberg_deletes, iceberg_merging, iceberg_netting
 from lockstep.adapters.iceberg_deletes import RowFiles, change_on
-from lockstep.control import compaction
-from lockstep.errors import StateDiverged
+from lockstep.errors import AttemptLost, StateDiverged
 from lockstep.lake import lookups
 from lockstep.lake.changed_files import changed_files
 from lockstep.lake.deleted_positions import deleted_positions
 from lockstep_engine.sinks import iceberg
-from lockstep_engine.tables import table_name
 
 pytestmark = pytest.mark.spark
 
 PAIR = "id bigint, name string"
 
 
-def table_of(outbox: Outbox) -> Table:
-    return outbox.lake.table(outbox.view)
-
-
-def deletes(outbox: Outbox) -> dict[str, list[DataFile]]:
-    """The delete files that are the view's, by the data file that a reader uses them for."""
-    return {
-        task.file.file_path: sorted(task.delete_files, key=lambda file: file.file_path)
-        for task in table_of(outbox).scan().plan_files()
-    }
-
-
-def all_deletes(outbox: Outbox) -> list[DataFile]:
-    files = {one.file_path: one for found in deletes(outbox).values() for one in found}
-    return list(files.values())
-
-
-def without_zone(value: Any) -> Any:
-    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
-
-
-def sql(outbox: Outbox, text: str) -> None:
-    settings = outbox.lake.settings
-    name = table_name(settings, outbox.view)
-    whole = f"{settings.database}.{outbox.view}"
-    outbox.spark.sql(text.format(name=name, catalog=settings.name, whole=whole))
-
-
-def check(outbox: Outbox, expected: dict[Any, int]) -> None:
-    """By two readers; and what main's snapshots say in their summaries is what is there."""
-    assert outbox.rows() == expected
-    by_spark = outbox.spark.sql(f"SELECT * FROM {table_name(outbox.lake.settings, outbox.view)}")
-    for name, kind in by_spark.dtypes:
-        if kind == "timestamp":  # comes out in the zone of whoever asks
-            by_spark = by_spark.withColumn(name, by_spark[name].cast("timestamp_ntz"))
-    found = Counter(comparable(row) for row in by_spark.collect())
-    assert found == Counter({tuple(map(without_zone, row)): n for row, n in expected.items()})
-    said = outbox.newest.summary
-    assert said is not None
-    there = all_deletes(outbox)
-    assert said["total-delete-files"] == str(len(there))
-    assert said["total-position-deletes"] == str(sum(one.record_count for one in there))
+@pytest.fixture
+def unmerged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files stay."""
+    monkeypatch.setattr(iceberg_merging, "FANOUT", 1000)
 
 
 def test_all_that_was_deleted_of_a_file_stands_in_one_delete_file(new_outbox: Any) -> None:
@@ -98,7 +56,7 @@ def test_all_that_was_deleted_of_a_file_stands_in_one_delete_file(new_outbox: An
             expected[tuple(row)] = expected.get(tuple(row), 0) + weight
         expected = +Counter(expected)
         assert outbox.is_written_without_spark
-        # Deletes and rows are one change of the view.
+        # Deletes and rows are one change of the view, of so few files the only one.
         assert outbox.newest.parent_snapshot_id == before.snapshot_id
         assert outbox.newest.summary is not None
         assert outbox.newest.summary.operation is Operation.OVERWRITE
@@ -204,7 +162,8 @@ def test_a_delete_file_of_several_data_files_stays(new_outbox: Any, tmp_path: Pa
     of_both.spec_id = 0
     outbox.add([(1, "a", -1, 2), (11, "a", -1, 2)])
     marker = {"lockstep.step": "2", "lockstep.incarnation": outbox.incarnation}
-    change_on(table, "main", RowFiles((), [of_both], frozenset()), marker)
+    base = outbox.newest.snapshot_id
+    change_on(table, "main", base, RowFiles(0, (), [of_both], frozenset()), marker)
     check(outbox, {(n, "a"): 1 for n in (0, 2, 3, 4, 10, 12, 13, 14)})
     outbox.add([(3, "a", -1, 3), (13, "a", -1, 3)])
     outbox.publish(3)
@@ -219,6 +178,7 @@ def test_a_delete_file_of_several_data_files_stays(new_outbox: Any, tmp_path: Pa
     [
         "'write.merge.mode' = 'copy-on-write', 'write.delete.mode' = 'copy-on-write'",
         "'write.delete.granularity' = 'partition'",
+        "'write.delete.format.default' = 'avro'",
     ],
 )
 def test_who_wants_rows_deleted_in_another_way_has_spark_do_it(new_outbox: Any, said: str) -> None:
@@ -230,7 +190,65 @@ def test_who_wants_rows_deleted_in_another_way_has_spark_do_it(new_outbox: Any, 
     outbox.publish(1)
     assert not outbox.is_written_without_spark
     assert any(deletes(outbox).values()) is ("copy" not in said)
-    assert outbox.rows() == {(2, "b"): 1}
+    assert outbox.rows_by_spark() == {(2, "b"): 1}
+
+
+def test_deletes_that_only_spark_reads_are_left_to_it(new_outbox: Any) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(n, "a", 1, 0) for n in range(10)])
+    outbox.publish(0)
+    sql(outbox, "ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.format.default' = 'avro')")
+    outbox.add([(n, "a", -1, 1) for n in range(2)])
+    outbox.publish(1)
+    sql(outbox, "ALTER TABLE {name} UNSET TBLPROPERTIES ('write.delete.format.default')")
+    outbox.add([(n, "a", -1, 2) for n in range(2, 4)])
+    outbox.publish(2)
+    assert not outbox.is_written_without_spark
+    assert outbox.rows_by_spark() == {(n, "a"): 1 for n in range(4, 10)}
+
+
+def test_a_file_that_loses_very_many_rows_is_left_to_spark(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_deletes, "_MOST_DELETED", 2)
+    outbox = new_outbox(PAIR)
+    outbox.add([(n, "a", 1, 0) for n in range(10)])
+    outbox.publish(0)
+    by_spark = 0
+    for step in range(1, 7):
+        outbox.add([(step, "a", -1, step)])
+        outbox.publish(step)
+        by_spark += not outbox.is_written_without_spark
+    # Of one or two data files, the first two changes each are written here.
+    assert 2 <= by_spark <= 4
+    check(outbox, {(n, "a"): 1 for n in (0, *range(7, 10))})
+
+
+def test_rows_that_would_take_much_memory_are_left_to_spark(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(1, "a", 1, 0), (2, "b" * 2000, 1, 0)])
+    outbox.publish(0)
+    monkeypatch.setattr(iceberg_netting, "_MOST_HELD_BYTES", 1000)
+    outbox.add([(1, "a", -1, 1)])
+    outbox.publish(1)
+    assert outbox.is_written_without_spark
+    outbox.add([(2, "b" * 2000, -1, 2)])
+    outbox.publish(2)
+    assert not outbox.is_written_without_spark
+    assert not outbox.rows()
+
+
+def test_a_branch_that_has_moved_is_not_written_to(new_outbox: Any) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(1, "a", 1, 0)])
+    outbox.publish(0)
+    before = outbox.newest.snapshot_id
+    outbox.add([(2, "a", 1, 1)])
+    outbox.publish(1)
+    with pytest.raises(AttemptLost, match="branch main has moved"):
+        change_on(table_of(outbox), "main", before, RowFiles(0, (), (), frozenset()), {})
 
 
 def test_who_follows_the_view_reads_what_has_changed(new_outbox: Any) -> None:
@@ -254,10 +272,8 @@ def test_who_follows_the_view_reads_what_has_changed(new_outbox: Any) -> None:
         assert rows.take(pa.array(sorted(positions)))["id"].to_pylist() == [step]
 
 
-def test_manifests_do_not_pile_up_and_say_what_has_gone(
-    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "FANOUT", 1000)
+@pytest.mark.usefixtures("unmerged")
+def test_manifests_do_not_pile_up_and_say_what_has_gone(new_outbox: Any) -> None:
     outbox = new_outbox(PAIR)
     outbox.add([(n, "a", 1, 0) for n in range(20)])
     outbox.publish(0)
@@ -341,71 +357,3 @@ def test_a_row_that_is_lacking_leaves_the_view_as_it_was(new_outbox: Any) -> Non
         outbox.publish(1)
     assert outbox.newest == before
     assert set(outbox.lake.state.refs(outbox.view)) == {"main", "lockstep"}
-
-
-def rows_in_files(outbox: Outbox) -> list[int]:
-    return sorted(task.file.record_count for task in table_of(outbox).scan().plan_files())
-
-
-@pytest.mark.parametrize("kind", [FLAT_TYPES, PAIR], ids=["all types", "pairs"])
-def test_small_files_are_merged_in_passing(new_outbox: Any, kind: str) -> None:
-    """However many changes there have been: with eight small files they become one."""
-    outbox = new_outbox(kind)
-    rest = ROWS_OF_ALL_TYPES[0][1:FLAT] if kind == FLAT_TYPES else ("a",)
-    rows = [(n, *rest) for n in range(100)]
-    outbox.add([(*row, 2, 0) for row in rows])
-    outbox.publish(0)
-    expected = Counter({comparable(row): 2 for row in rows})
-    most = 0
-    for step in range(1, 25):
-        gone, back = rows[step * 3], rows[step]
-        outbox.add([(*gone, -1, step), (*back, 1, step)])
-        assert outbox.publish(step).rows == 2
-        assert outbox.is_written_without_spark
-        expected.update([comparable(back)])
-        expected.subtract([comparable(gone)])
-        most = max(most, len(rows_in_files(outbox)))
-    assert 6 <= most <= 9
-    check(outbox, +expected)
-    # With what was deleted of them.
-    assert len(rows_in_files(outbox)) < 9
-    assert sum(rows_in_files(outbox)) < 200 + 24
-
-
-def test_large_files_and_more_rows_than_are_merged_at_once_stay(
-    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outbox = new_outbox(PAIR)
-    outbox.add([(n, "a", 1, 0) for n in range(100)])
-    outbox.publish(0)
-    large = rows_in_files(outbox)
-    monkeypatch.setattr(iceberg_merging, "_MOST_ROWS", 20)
-    for step in range(1, 20):
-        outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
-        outbox.publish(step)
-    assert rows_in_files(outbox)[-len(large) :] == large
-    assert len(rows_in_files(outbox)) < 19
-    check(outbox, {(n, "b" if 0 < n < 20 else "a"): 1 for n in range(100)})
-    monkeypatch.undo()
-    monkeypatch.setattr(iceberg_merging, "_LARGE_BYTES", 1)
-    for step in range(20, 30):
-        outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
-        outbox.publish(step)
-    assert len(rows_in_files(outbox)) > 10
-    check(outbox, {(n, "b" if 0 < n < 30 else "a"): 1 for n in range(100)})
-
-
-def test_what_only_adds_rows_is_an_append_and_merges_nothing(
-    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who follows the view reads then no more than these rows."""
-    monkeypatch.setattr(compaction, "FANOUT", 2)
-    outbox = new_outbox(PAIR)
-    for step in range(3):
-        before = rows_in_files(outbox) if step else []
-        outbox.add([(step, "a", 2, step)])
-        outbox.publish(step)
-        assert outbox.is_written_without_spark
-        assert rows_in_files(outbox) == sorted([*before, 2])
-        assert step == 0 or outbox.newest.summary.operation is Operation.APPEND
-    check(outbox, {(step, "a"): 2 for step in range(3)})

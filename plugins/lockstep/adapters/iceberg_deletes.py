@@ -1,15 +1,15 @@
 """Rows of a table deleted by their positions, and others added, in one snapshot.
 
-Of each data file that loses rows there is one delete file afterwards
-(https://iceberg.apache.org/spec/#position-delete-files): what was deleted of it before stands in the new
-one, too, and the ones before it go. So a reader opens one for each data file, however often rows change.
+Of each data file that loses rows there is one delete file afterwards that is of this file alone
+(https://iceberg.apache.org/spec/#position-delete-files): what such ones deleted of it before stands in
+the new one, too, and they go. So a reader opens one for each data file, however often rows change.
 PyIceberg (0.12) reads such files, and writes none.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol, cast
 
@@ -41,28 +41,34 @@ from pyiceberg.types import LongType
 
 from lockstep.adapters.iceberg_commits import LeanTransaction
 from lockstep.adapters.iceberg_files import head_of, written_files
-from lockstep.adapters.iceberg_merging import live_rows
+from lockstep.errors import AttemptLost
 from lockstep.lake.deleted_positions import Positions, deleted_positions, is_of_one
 from lockstep.lake.manifests import live_entries
 from lockstep.threads import in_parallel
 
-__all__ = ["RowFiles", "are_deleted_by_position", "change_on", "row_files"]
+__all__ = ["RowFiles", "are_deleted_by_position", "change_on", "own_deletes", "row_files"]
 
 _FORMAT_VERSION = 2
 """Later ones delete by vectors, earlier ones not at all."""
 _POSITION_FIELD_ID = 2147483545
 _FIELD_IDS = (PATH_FIELD_ID, _POSITION_FIELD_ID)
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+"""One for all rows: each alone would have it in memory, too."""
 _DELETES = pa.schema(
     [
-        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(PATH_FIELD_ID)}),
+        pa.field("file_path", _TEXT, False, {"PARQUET:field_id": str(PATH_FIELD_ID)}),
         pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(_POSITION_FIELD_ID)}),
     ]
 )
+_MOST_DELETED = 2_000_000
+"""Of a data file: each publish writes those of before once more. Files of which half is gone are merged
+(`iceberg_merging`), unless they are large."""
 
 
 class RowFiles(NamedTuple):
-    """Files of rows, and delete files, that come, and those that go."""
+    """Files of rows, and delete files, that come, all of a partition spec, and those that go."""
 
+    spec_id: int
     added: Sequence[DataFile]
     deletes: Sequence[DataFile]
     gone: frozenset[DataFile]
@@ -70,56 +76,72 @@ class RowFiles(NamedTuple):
 
 def are_deleted_by_position(metadata: TableMetadata) -> bool:
     """Whether the table's format has such files, and its properties ask for them, one for each data
-    file."""
+    file, in Parquet."""
     said = metadata.properties
     modes = [said.get(f"write.{name}.mode") for name in ("delete", "merge")]
     return (
         metadata.format_version == _FORMAT_VERSION
         and modes == ["merge-on-read"] * 2
         and said.get("write.delete.granularity", "file") == "file"
+        and said.get("write.delete.format.default", "parquet") == "parquet"
     )
 
 
 def row_files(
-    table: Table,
-    rows: pa.Table,
-    deleted: Sequence[tuple[FileScanTask, Positions]],
-    merged: Sequence[FileScanTask] = (),
+    table: Table, rows: pa.Table, deleted: Sequence[tuple[FileScanTask, Positions]]
 ) -> RowFiles | None:
-    """Written, but not yet the table's: the rows, with those that stay of the files that are `merged`;
-    and of others that lose some what deletes them. None where one of the files is of other partitions
-    than a file of the table is now."""
+    """Written, but not yet the table's. None where a data file is of other partitions than a file of the
+    table is now, or has lost more rows than are deleted from here."""
     spec_id = table.metadata.default_spec_id
-    if any(task.file.spec_id != spec_id for task in (*merged, *(task for task, _ in deleted))):
+    if any(task.file.spec_id != spec_id for task, _ in deleted):
         return None
-    merged_paths = {task.file.file_path for task in merged}
-    left = [one for one in deleted if one[0].file.file_path not in merged_paths]
+    own = [own_deletes(task) for task, _ in deleted]
+    numbers = zip(deleted, own, strict=True)
+    if any(
+        len(new) + sum(one.record_count for one in before) > _MOST_DELETED
+        for (_, new), before in numbers
+    ):
+        return None
 
-    def delete(one: tuple[FileScanTask, Positions]) -> DataFile:
-        task, positions = one
-        before = deleted_positions(table.io, _own_deletes(task), task.file.file_path)
-        return _delete_file(table, task.file.file_path, np.union1d(positions, before))
+    def delete(place: int) -> DataFile:
+        task, positions = deleted[place]
+        path = task.file.file_path
+        before = deleted_positions(table.io, own[place], path)
+        # Two runs, each in order.
+        return _delete_file(
+            table, path, np.sort(np.concatenate([before, positions]), kind="stable")
+        )
 
-    deletes = in_parallel(delete, left)
-    if merged:
-        positions = {task.file.file_path: at for task, at in deleted}
-        rows = pa.concat_tables([rows, live_rows(table, merged, positions).cast(rows.schema)])
+    deletes = in_parallel(delete, range(len(deleted)))
     added = written_files(table.metadata, rows, table.io) if rows.num_rows else []
-    gone = chain.from_iterable(map(_own_deletes, (*merged, *(task for task, _ in left))))
-    return RowFiles(added, deletes, frozenset((*gone, *(task.file for task in merged))))
+    return RowFiles(spec_id, added, deletes, frozenset(chain.from_iterable(own)))
 
 
-def _own_deletes(task: FileScanTask) -> tuple[DataFile, ...]:
+def own_deletes(task: FileScanTask) -> tuple[DataFile, ...]:
     """The delete files that are of this data file alone."""
     return tuple(one for one in task.delete_files if is_of_one(one, task.file.file_path))
 
 
-def change_on(table: Table, branch: str, files: RowFiles, summary: Mapping[str, str]) -> None:
-    """One snapshot on the branch with these files, which carries the summary: an append, where nothing
-    goes.
+def change_on(
+    table: Table,
+    branch: str,
+    base: int,
+    files: RowFiles,
+    summary: Mapping[str, str],
+    *,
+    same_rows: bool = False,
+) -> None:
+    """One snapshot on the branch, which stands at `base`, with these files; it carries the summary. It
+    is an append, where nothing goes, and with `same_rows` a replace.
 
     Raises AttemptLost where the branch is no longer there."""
-    head_of(table, branch)
+    if head_of(table, branch) != base:
+        raise AttemptLost(
+            f"table {'.'.join(table.name()[-2:])}: branch {branch} has moved",
+            expected=f"snapshot {base}, where this writer made it",
+            found="another one",
+            next_step="run the command again",
+        )
     with LeanTransaction(table) as transaction:
         update = _ChangeRows(
             operation=Operation.OVERWRITE if files.deletes or files.gone else Operation.APPEND,
@@ -128,7 +150,7 @@ def change_on(table: Table, branch: str, files: RowFiles, summary: Mapping[str, 
             branch=branch,
             snapshot_properties=dict(summary),
         )
-        update.files = files
+        update.files, update.same_rows = files, same_rows
         update.commit()
 
 
@@ -137,13 +159,12 @@ def _delete_file(table: Table, path: str, positions: Positions) -> DataFile:
     places = load_location_provider(table.location(), table.properties)
     place = places.new_data_location(f"{uuid.uuid4()}-deletes.parquet")
     paths = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [path])
-    rows = pa.table([paths.cast(pa.string()), positions], schema=_DELETES)
+    rows = pa.table([paths, positions], schema=_DELETES)
     with table.io.new_output(place).create() as output:
-        pq.write_table(rows, output, compression="zstd")
-    of_path, [first, last] = (
-        path.encode(),
-        [to_bytes(LongType(), int(positions[at])) for at in (0, -1)],
-    )
+        pq.write_table(rows, output, compression="zstd", store_schema=False)
+    ends = [to_bytes(LongType(), int(positions[at])) for at in (0, -1)]
+    # By those of the path a reader knows that all positions are of one data file.
+    lower, upper = (dict(zip(_FIELD_IDS, (path.encode(), end), strict=True)) for end in ends)
     return DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=place,
@@ -153,17 +174,16 @@ def _delete_file(table: Table, path: str, positions: Positions) -> DataFile:
         file_size_in_bytes=len(table.io.new_input(place)),
         value_counts=dict.fromkeys(_FIELD_IDS, len(positions)),
         null_value_counts=dict.fromkeys(_FIELD_IDS, 0),
-        # By these a reader knows that all positions are of one data file.
-        lower_bounds=dict(zip(_FIELD_IDS, (of_path, first), strict=True)),
-        upper_bounds=dict(zip(_FIELD_IDS, (of_path, last), strict=True)),
-        spec_id=table.metadata.default_spec_id,
+        lower_bounds=lower,
+        upper_bounds=upper,
     )
 
 
 class _ChangeRows(_MergeAppendFiles):
     """An append that deletes, too."""
 
-    files = RowFiles((), (), frozenset())
+    files = RowFiles(0, (), (), frozenset())
+    same_rows = False
 
     def _manifests(self) -> list[ManifestFile]:
         return [
@@ -200,8 +220,8 @@ class _ChangeRows(_MergeAppendFiles):
                     writer.existing(entry)
         return writer.to_manifest_file()
 
-    def _added(self, files: Iterable[DataFile], writers: _Writers) -> ManifestFile:
-        with writers.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+    def _added(self, files: Sequence[DataFile], writers: _Writers) -> ManifestFile:
+        with writers.new_manifest_writer(self.spec(self.files.spec_id)) as writer:
             for file in files:
                 writer.add(
                     ManifestEntry.from_args(
@@ -218,7 +238,11 @@ class _ChangeRows(_MergeAppendFiles):
         # What the base class counts.
         self._added_data_files = [*self.files.added, *self.files.deletes]
         self._deleted_data_files = set(self.files.gone)
-        return super()._summary(snapshot_properties)
+        found = super()._summary(snapshot_properties)
+        # PyIceberg (0.12) writes no snapshots of that operation, though it reads them.
+        return (
+            Summary(Operation.REPLACE, **found.additional_properties) if self.same_rows else found
+        )
 
     def _refresh_for_retry(self) -> None:
         super()._refresh_for_retry()

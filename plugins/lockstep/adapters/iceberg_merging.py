@@ -1,81 +1,143 @@
-"""Small files of a view that are merged while its rows change.
+"""Small files of a view, merged before it is published.
 
 Each publish adds a file, and of each file from which rows are taken back there is a delete file: without
 merges, a change of rows that are anywhere costs more with each publish, and so does a look at the view.
+The rows stay the same, and the snapshot is a replace, which readers of what is appended pass over. Who
+compares two snapshots finds the merged rows on both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 
-from lockstep.control.compaction import DataFileInfo, files_to_merge
-from lockstep.lake.deleted_positions import Positions, deleted_positions
+from lockstep.adapters.iceberg_deletes import RowFiles, own_deletes
+from lockstep.adapters.iceberg_files import written_files
+from lockstep.adapters.iceberg_history import count_of, snapshot_of
+from lockstep.control.compaction import FANOUT, DataFileInfo, files_to_merge
+from lockstep.lake.changed_files import are_readable_deletes, has_equality_deletes
+from lockstep.lake.deleted_positions import deleted_positions
 from lockstep.lake.file_batches import are_readable, file_batches
-from lockstep.lake.manifests import manifests_of, planned_files
+from lockstep.lake.manifests import live_entries, manifests_of, planned_files
 from lockstep.threads import in_parallel
 
-__all__ = ["live_rows", "mergeable"]
+__all__ = ["files_to_rewrite", "merged_files"]
 
-_LARGE_BYTES = 8 << 20
+_LARGE_BYTES, _LARGE_ROWS = 8 << 20, 250_000
 """Of the rows of a file that are left: one with more is as good as a merged one."""
-_MOST_ROWS = 2_000_000
-_MOST_BYTES = 64 << 20
-"""Are merged at once, which takes a second or two; the smaller files first."""
-
-_LEAST = 2
+_MOST_BYTES, _MOST_ROWS = 64 << 20, 2_000_000
+"""Are read at once, which takes a second or two; those of the smaller files first."""
 
 
-def mergeable(table: Table, snapshot_id: int) -> list[FileScanTask]:
-    """The files of the snapshot to merge now, often none, by the levels of `files_to_merge`; a file is
-    as large as what is left of it."""
+def merged_files(name: str, table: Table, snapshot_id: int) -> RowFiles | None:
+    """What is merged now of the files of a snapshot, by the levels of `files_to_merge`, written, but not
+    yet the table's; with them go the delete files of data files that have gone. Mostly None."""
+    snapshot = snapshot_of(name, table.metadata, snapshot_id)
+    if count_of(snapshot, "total-data-files") + count_of(snapshot, "total-delete-files") < FANOUT:
+        return None
+    if has_equality_deletes(table, snapshot_id):
+        return None
     tasks = planned_files(table, manifests_of(table, snapshot_id))
-    by_path = {task.file.file_path: task for task in tasks}
-    small = [one for one in map(_left, tasks) if one.bytes < _LARGE_BYTES]
-    found = sorted(files_to_merge(small), key=lambda one: (one.bytes, one.path))
+    chosen, dangling = _chosen(table, tasks), _dangling(table, snapshot_id, tasks)
+    if not chosen and len(dangling) < FANOUT:
+        return None
+    rows = _live_rows(table, chosen)
+    added = written_files(table.metadata, rows, table.io) if rows.num_rows else []
+    gone = chain.from_iterable((task.file, *own_deletes(task)) for task in chosen)
+    return RowFiles(table.metadata.default_spec_id, added, [], frozenset((*gone, *dangling)))
+
+
+def _chosen(table: Table, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
+    possible = {
+        task.file.file_path: task
+        for task in tasks
+        if task.file.spec_id == table.metadata.default_spec_id
+        and are_readable_deletes(task.delete_files)
+    }
+    paths = files_to_rewrite([(_whole(one.file), _left(one)) for one in possible.values()])
+    found = [possible[path] for path in paths]
+    columns = [field.name for field in table.schema().fields]
+    return found if are_readable(table, columns, [one.file for one in found]) else []
+
+
+def files_to_rewrite(files: Sequence[tuple[DataFileInfo, DataFileInfo]]) -> Sequence[str]:
+    """The paths of files to be merged now, of which each is given as a whole and as what is left of it:
+    those of full levels, by what is left, and large ones of which half is gone; the smaller ones first,
+    and no more than are read at once."""
+    small = [left for _, left in files if not _is_large(left)]
+    levels = {one.path for one in files_to_merge(small)}
+    halves = {
+        left.path for whole, left in files if _is_large(whole) and 2 * left.records <= whole.records
+    }
+    found = sorted(
+        (one for one in files if one[1].path in levels | halves),
+        key=lambda one: (one[1].bytes, one[1].path),
+    )
     sums = zip(
-        accumulate(one.bytes for one in found),
-        accumulate(one.records for one in found),
+        accumulate(whole.bytes for whole, _ in found),
+        accumulate(whole.records for whole, _ in found),
         strict=True,
     )
-    fit = [size <= _MOST_BYTES and rows <= _MOST_ROWS for size, rows in sums]
-    chosen = [by_path[one.path] for one in found[: sum(fit)]]
-    columns = [field.name for field in table.schema().fields]
-    is_possible = len(chosen) >= _LEAST and are_readable(table, columns, [t.file for t in chosen])
-    return chosen if is_possible else []
+    fit = sum(size <= _MOST_BYTES and rows <= _MOST_ROWS for size, rows in sums)
+    paths = [left.path for _, left in found[:fit]]
+    return paths if len(paths) > 1 or not halves.isdisjoint(paths) else []
+
+
+def _is_large(file: DataFileInfo) -> bool:
+    return file.bytes >= _LARGE_BYTES or file.records >= _LARGE_ROWS
+
+
+def _whole(file: DataFile) -> DataFileInfo:
+    return DataFileInfo(file.file_path, file.file_size_in_bytes, file.record_count)
 
 
 def _left(task: FileScanTask) -> DataFileInfo:
-    """A file by the rows that its delete files leave of it, of which some may name other files' rows."""
+    """As far as delete files say it that are of this file alone."""
     file = task.file
-    gone = min(sum(one.record_count for one in task.delete_files), file.record_count)
+    gone = min(sum(one.record_count for one in own_deletes(task)), file.record_count)
     left = file.record_count - gone
     size = file.file_size_in_bytes * left // max(1, file.record_count)
     return DataFileInfo(file.file_path, size, left)
 
 
-def live_rows(
-    table: Table, tasks: Sequence[FileScanTask], deleted: Mapping[str, Positions]
-) -> pa.Table:
-    """The rows of the files but those that their delete files name, and those at the positions `deleted`
-    by path."""
+def _dangling(table: Table, snapshot_id: int, tasks: Sequence[FileScanTask]) -> Sequence[DataFile]:
+    """The delete files that are each of one data file, which is no longer there."""
+    there = {task.file.file_path.encode() for task in tasks}
+    deletes = (
+        entry.data_file
+        for manifest in manifests_of(table, snapshot_id)
+        if manifest.content == ManifestContent.DELETES
+        for entry in live_entries(manifest, table.io)
+    )
+
+    def is_dangling(delete: DataFile) -> bool:
+        ends = (
+            (one or {}).get(PATH_FIELD_ID) for one in (delete.lower_bounds, delete.upper_bounds)
+        )
+        low, high = ends
+        return low is not None and low == high and low not in there
+
+    return [delete for delete in deletes if is_dangling(delete)]
+
+
+def _live_rows(table: Table, tasks: Sequence[FileScanTask]) -> pa.Table:
+    """The rows of the files but those that their delete files name."""
     schema = table.schema()
     plain = schema_to_pyarrow(schema, include_field_ids=False)
 
     def batches(task: FileScanTask) -> Iterator[pa.Table]:
-        path = task.file.file_path
-        gone = deleted_positions(table.io, tuple(task.delete_files), path)
-        if path in deleted:
-            gone = np.union1d(gone, deleted[path])
+        gone = deleted_positions(table.io, tuple(task.delete_files), task.file.file_path)
         for first, rows in file_batches(table.io, table.metadata, schema, task.file):
             here = slice(*np.searchsorted(gone, [first, first + rows.num_rows]))
             left = np.delete(np.arange(rows.num_rows), gone[here] - first)
             yield pa.Table.from_batches([rows.take(pa.array(left))]).cast(plain)
 
     found = in_parallel(lambda task: list(batches(task)), tasks)
-    return pa.concat_tables([plain.empty_table(), *(rows for part in found for rows in part)])
+    return pa.concat_tables([plain.empty_table(), *chain.from_iterable(found)])

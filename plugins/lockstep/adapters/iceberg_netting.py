@@ -52,6 +52,7 @@ _MOST_COMPARED_BYTES = 256 << 20
 """Rows of files, and what those of a side take in memory: they are grouped here."""
 
 
+_MOST_HELD_BYTES = 512 << 20
 _ALL = AlwaysTrue()
 
 _Codes = npt.NDArray[np.unsignedinteger[Any]]
@@ -195,11 +196,13 @@ def _within(steps: OutboxSteps) -> BooleanExpression:
 
 def _comparable(view: Table, rows: pa.Table) -> pa.Table | None:
     """Rows under the view's columns, in its types, with one form of each value; None where a text is not
-    UTF-8."""
+    UTF-8, a type is unknown here, or they take much memory: they are grouped."""
+    if rows.nbytes > _MOST_HELD_BYTES:
+        return None
     try:
         found = _plain(rows.cast(view.schema().as_arrow()))
         found.validate(full=True)
-    except pa.ArrowInvalid:
+    except (ValueError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
         return None
     return found
 

@@ -24,7 +24,7 @@ from lockstep.adapters.iceberg_files import (
 )
 from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.adapters.iceberg_making import make_table
-from lockstep.adapters.iceberg_merging import mergeable
+from lockstep.adapters.iceberg_merging import merged_files
 from lockstep.adapters.iceberg_netting import netted, rows_if_equal
 from lockstep.control.job import CatalogSettings
 from lockstep.control.ports import OutboxSteps, Rewritten
@@ -177,9 +177,8 @@ class IcebergTables(IcebergState):
         self, view: str, branch: str, base: int, steps: OutboxSteps, summary: Mapping[str, str]
     ) -> Rewritten | None:
         """One snapshot on the branch, which stands at `base`: of the view's rows there those are deleted
-        by position that these steps take back, and others added; small files are merged in passing.
-        None, and nothing is done, where rows cannot be compared here, would have to be looked for in
-        much, or are to be written otherwise."""
+        by position that these steps take back, and others added. None, and nothing is done, where rows
+        cannot be compared here, would have to be looked for in much, or are to be written otherwise."""
         with self._catalog.plain_errors(view):
             loaded, outbox = self._load(view), self._load(steps.table)
             is_ours = is_written_alike(loaded.metadata, outbox.metadata)
@@ -188,12 +187,27 @@ class IcebergTables(IcebergState):
             found = changed(loaded, base, outbox, steps)
             if found is None or found.lacking is not None:
                 return found and Rewritten(found.changed, found.lacking)
-            merged = mergeable(loaded, base) if found.deleted else []
-            files = row_files(loaded, found.added, found.deleted, merged)
+            files = row_files(loaded, found.added, found.deleted)
         if files is None:
             return None
-        self._write(view, branch, lambda newest: change_on(newest, branch, files, summary))
+        self._write(view, branch, lambda newest: change_on(newest, branch, base, files, summary))
         return Rewritten(found.changed, None)
+
+    def merge_small_files(self, view: str, outbox: str, branch: str, base: int) -> int:
+        """One snapshot on the branch, which stands at `base`, of the same rows in fewer files, or none;
+        at which snapshot it stands then. None is made where files are few, or are to be other ones."""
+        with self._catalog.plain_errors(view):
+            loaded = self._load(view)
+            is_ours = is_written_alike(loaded.metadata, self._load(outbox).metadata)
+            if not is_ours or not are_deleted_by_position(loaded.metadata):
+                return base
+            files = merged_files(view, loaded, base)
+        if files is None:
+            return base
+        self._write(
+            view, branch, lambda newest: change_on(newest, branch, base, files, {}, same_rows=True)
+        )
+        return self.head(view, branch)
 
     def rows_if_equal(self, logged: OutboxSteps, replayed: OutboxSteps) -> int | None:
         """How many rows an outbox has of these steps, where they are the same Z-set at each step at both

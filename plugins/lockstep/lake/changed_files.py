@@ -7,7 +7,7 @@ other rows deleted stands for those rows alone. Nothing is assumed of how the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
@@ -18,6 +18,7 @@ from lockstep.lake.manifests import manifests_of, planned_files
 __all__ = [
     "FileChange",
     "appended_files",
+    "are_readable_deletes",
     "changed_files",
     "has_equality_deletes",
 ]
@@ -103,7 +104,11 @@ def _deletes(task: FileScanTask) -> tuple[DataFile, ...]:
 
 
 def _has_readable_deletes(change: FileChange) -> bool:
-    deletes = (*change.deleted, *(change.unless or ()))
+    return are_readable_deletes((*change.deleted, *(change.unless or ())))
+
+
+def are_readable_deletes(deletes: Iterable[DataFile]) -> bool:
+    """Whether `deleted_positions` reads them: of Avro and ORC only Spark knows."""
     return all(file.file_format in _DELETE_FORMATS for file in deletes)
 
 

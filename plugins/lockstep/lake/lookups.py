@@ -36,7 +36,7 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
-from lockstep.lake.changed_files import has_equality_deletes
+from lockstep.lake.changed_files import are_readable_deletes, has_equality_deletes
 from lockstep.lake.deleted_positions import Positions, deleted_positions
 from lockstep.lake.file_batches import are_readable, names_in_file
 from lockstep.lake.kept_batches import (
@@ -175,6 +175,8 @@ def locate(
     tasks = planned_files(table, manifests_of(table, snapshot_id), _near(wanted))
     others = any(task.file.file_format is not FileFormat.PARQUET for task in tasks)
     if others or len(tasks) > times * MOST_OPENED:
+        return None
+    if not all(are_readable_deletes(task.delete_files) for task in tasks):
         return None
     paths = [task.file.file_path for task in tasks]
     in_parallel(lambda path: footer_of(table.io, path), [p for p in paths if not is_footer_kept(p)])

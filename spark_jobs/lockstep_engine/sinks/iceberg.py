@@ -125,6 +125,9 @@ class _SparkWriter:
         if head.marker is not None and not head.lost.isdisjoint(self.columns):
             return _write_lost(self, branch, head.marker)
         is_small = head.records + pending <= self.small_rows
+        if not is_small:
+            target = self.target
+            base = self.state.merge_small_files(target.view, target.outbox_table, branch, base)
         rows = None if is_small else _append_inserted(self, branch, marker)
         is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
         if rows is None and head.is_files_alone and (is_small or is_netted):
