@@ -47,7 +47,7 @@ from lockstep.errors import LockstepError
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import reader
 from long_lived import LongLived, Stock, Totals
-from stopping import POINTS, AnyPoint, KafkaPoint, ViewPoint, name_of
+from stopping import POINTS, AnyPoint, KafkaPoint, ViewPoint, Ways, name_of
 
 PIPELINES: tuple[type[LongLived], ...] = (Totals, Stock)
 AIRFLOW_SHARE = 10
@@ -111,7 +111,11 @@ def _strike(
 ) -> Strike:
     """The rest of a strike. In the ways of many rows, Spark's tasks send to Kafka, not the driver."""
     may_be_large = not isinstance(point, KafkaPoint) and not victim.is_of_airflow
-    is_large = point is ViewPoint.DELETED or (may_be_large and chance.random() < 0.25)
+    ways = Ways.OF_FEW
+    if point is ViewPoint.DELETED:
+        ways = Ways.BY_SPARK  # Only Spark deletes first, and then appends.
+    elif may_be_large and chance.random() < 0.3:
+        ways = chance.choice([Ways.OF_MANY, Ways.BY_SPARK])
     can_have_rival = victim not in (Victim.MAINTENANCE, Victim.AIRFLOW_TASK, Victim.SCHEDULER)
     return Strike(
         pipeline=PIPELINES[turn % len(PIPELINES)].name,
@@ -120,7 +124,7 @@ def _strike(
         point=point,
         share=chance.uniform(0.3, 0.9),
         sleep_seconds=chance.uniform(6, 22),
-        is_large=is_large,
+        ways=ways,
         with_rival=can_have_rival and chance.random() < 0.2,
         with_maintenance=chance.random() if chance.random() < 0.3 else None,
         with_more_input=victim is Victim.BROKER or chance.random() < 0.3,
@@ -240,7 +244,7 @@ def _line(number: int, strikes: list[Strike], outcome: Outcome, results: Results
     ratio = outcome.seconds / results.normal_seconds if results.normal_seconds else 0.0
     found = ", ".join(f"{len(rows)} {kind}" for kind, rows in vars(outcome.findings).items())
     more = [
-        *(["as if large"] if strike.is_large else []),
+        *([f"the ways {strike.ways.value}"] if strike.ways is not Ways.OF_FEW else []),
         *(["a rival"] if strike.with_rival else []),
         *([f"{strike.scaled_to} workers"] if strike.scaled_to is not None else []),
         *(["maintenance"] if strike.with_maintenance is not None else []),

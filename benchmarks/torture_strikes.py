@@ -34,7 +34,7 @@ import drive
 import reader
 from driven import FORKS
 from long_lived import LongLived
-from stopping import AS_IF_LARGE, AnyPoint, name_of, stop_at, stopped
+from stopping import AS_IF_LARGE, AnyPoint, Ways, name_of, stop_at, stopped
 
 __all__ = ["RANDOM", "Action", "Field", "Outcome", "Strike", "TortureError", "Victim"]
 
@@ -82,7 +82,7 @@ class Action(Enum):
 @dataclass(frozen=True)
 class Strike:
     """One run. `point` None: after `share` of a normal interval. A victim that is stopped sleeps for
-    `sleep_seconds`. `is_large`: few rows take the ways of many. `with_rival`: two drivers start at
+    `sleep_seconds`. `ways`: few rows may take those of many. `with_rival`: two drivers start at
     once. `with_maintenance`: maintenance starts too, after another share of an interval.
     `with_more_input`: records go on coming in after the strike. `scaled_to`: the layout changes right
     after it, to so many workers; under the interval under way, too, where `scaled_at_once`."""
@@ -93,7 +93,7 @@ class Strike:
     point: AnyPoint | None
     share: float
     sleep_seconds: float
-    is_large: bool = False
+    ways: Ways = Ways.OF_FEW
     with_rival: bool = False
     with_maintenance: float | None = None
     with_more_input: bool = False
@@ -177,9 +177,9 @@ class Field:
     # ── drivers ─────────────────────────────────────────────────────────────────────────────────
 
     def _start(
-        self, pipeline: LongLived, work: str = "advance", *, is_large: bool = False
+        self, pipeline: LongLived, work: str = "advance", *, ways: Ways = Ways.OF_FEW
     ) -> ForkServerProcess:
-        variables = {**self.servers.variables, **({AS_IF_LARGE: "1"} if is_large else {})}
+        variables = {**self.servers.variables, AS_IF_LARGE: ways.value}
         driver = FORKS.Process(
             target=drive.drive_forked, args=(pipeline.name, work, variables, self._log)
         )
@@ -206,10 +206,10 @@ class Field:
         log = self._log.read_text("utf-8", errors="replace")
         return log[log.rfind("Traceback (most recent call last)") :][:ERROR_CHARACTERS]
 
-    def _recover(self, pipeline: LongLived, since: float, *, is_large: bool = False) -> int:
+    def _recover(self, pipeline: LongLived, since: float, *, ways: Ways = Ways.OF_FEW) -> int:
         """Drive until a driver that began now ends well; how many it took."""
         tries = 1
-        while self._end_of(self._start(pipeline, is_large=is_large)):
+        while self._end_of(self._start(pipeline, ways=ways)):
             if time.monotonic() - since > GIVE_UP_SECONDS:
                 raise TortureError(f"not recovered after {tries} tries; see {self._log}")
             tries += 1
@@ -233,7 +233,7 @@ class Field:
         self._scale(strike, pipeline)
         if strike.with_more_input:
             pipeline.send(MORE_ROWS)
-        tries = self._recover(pipeline, struck, is_large=strike.is_large)
+        tries = self._recover(pipeline, struck, ways=strike.ways)
         seconds = time.monotonic() - struck
         if strike.victim is Victim.MAINTENANCE:
             self._start(pipeline, "maintain")
@@ -246,9 +246,9 @@ class Field:
         for _ in range(CHANCES):
             pipeline.change(ROWS)
             stop_at(self._home, pipeline.name, strike.point)
-            first = self._start(pipeline, is_large=strike.is_large)
+            first = self._start(pipeline, ways=strike.ways)
             if strike.with_rival:
-                self._start(pipeline, is_large=strike.is_large)
+                self._start(pipeline, ways=strike.ways)
             if strike.with_maintenance is not None:
                 wait_seconds = strike.with_maintenance * self.normal_seconds
                 self._later(wait_seconds, self._start, pipeline, "maintain")

@@ -24,7 +24,7 @@ from lockstep.control.interval import Point
 from lockstep.control.ports import Engine
 from lockstep.runtime import Pipeline
 from lockstep_engine import publishing
-from lockstep_engine.sinks import kafka
+from lockstep_engine.sinks import iceberg, kafka
 from lockstep_engine.sinks.iceberg import ViewPoint
 from lockstep_engine.sinks.kafka_link import TransactionLink
 from lockstep_engine.sinks.kafka_plan import Marker
@@ -34,6 +34,7 @@ __all__ = [
     "POINTS",
     "AnyPoint",
     "KafkaPoint",
+    "Ways",
     "name_of",
     "open_pipeline",
     "stop_at",
@@ -41,10 +42,19 @@ __all__ = [
 ]
 
 AS_IF_LARGE = "LOCKSTEP_TEST_AS_IF_LARGE"
-"""In the environment: few rows take the ways of many, in the views and in the Kafka sinks."""
+"""In the environment: few rows take the ways of many, in the views and in the Kafka sinks; those of
+`Ways`."""
 
 ORDER, ANSWER = "stop_at", "stopped"
 POLL_SECONDS = 0.01
+
+
+class Ways(Enum):
+    """How rows are written."""
+
+    OF_FEW = "of few"
+    OF_MANY = "of many"
+    BY_SPARK = "of many, views by Spark"
 
 
 class KafkaPoint(Enum):
@@ -91,12 +101,15 @@ def _reached(home: Path, pipeline: str, point: AnyPoint) -> None:
 
 def _watch_sinks(reached: partial[None]) -> None:
     """The sinks are told no points by the stages: theirs are put in place from here."""
-    large = {"small_rows": 0} if os.environ.get(AS_IF_LARGE) else {}
+    ways = Ways(os.environ.get(AS_IF_LARGE, Ways.OF_FEW.value))
+    large = {} if ways is Ways.OF_FEW else {"small_rows": 0}
     publishing.publish_view = partial(  # type: ignore[attr-defined]
         _PUBLISH_VIEW, reached=reached, **large
     )
     if large:
         kafka.ROWS_FROM_DRIVER = 0
+    if ways is Ways.BY_SPARK:
+        iceberg.NETTED_ROWS = 0
 
     def commit(link: TransactionLink, marker: Marker) -> None:
         reached(KafkaPoint.SENT)
