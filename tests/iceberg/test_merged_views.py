@@ -87,6 +87,32 @@ def test_what_spark_publishes_is_merged_too(
 
 
 @pytest.mark.spark
+def test_a_publish_that_dies_once_it_has_merged_is_repeated(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox(PAIR)
+    for step in range(8):
+        outbox.add([(step, "a", 1, step)])
+        outbox.publish(step)
+    before, state = outbox.newest, outbox.lake.state
+    merge = state.merge_small_files
+
+    def merge_and_die(*arguments: Any) -> None:
+        assert merge(*arguments) != before.snapshot_id
+        raise RuntimeError("it dies")
+
+    outbox.add([(0, "a", -1, 8), (8, "b", 1, 8)])
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "merge_small_files", merge_and_die)
+        with pytest.raises(RuntimeError, match="it dies"):
+            outbox.publish(8)
+    assert outbox.newest == before
+    assert outbox.publish(8).rows == 2
+    check(outbox, {(step, "a"): 1 for step in range(1, 8)} | {(8, "b"): 1})
+    assert set(state.refs(outbox.view)) == {"main", "lockstep"}
+
+
+@pytest.mark.spark
 def test_delete_files_of_what_has_gone_go(new_outbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's compaction may leave them."""
     outbox = new_outbox(PAIR)
