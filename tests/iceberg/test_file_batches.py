@@ -39,6 +39,10 @@ COLUMNS = {
     "counts": pa.array(
         [[("one", i)] if i % 5 else None for i in range(ROWS)], pa.map_(pa.string(), pa.int64())
     ),
+    "places": pa.array(
+        [[("one", {"x": i})] if i % 5 else None for i in range(ROWS)],
+        pa.map_(pa.string(), pa.struct([("x", pa.int64())])),
+    ),
     "both": pa.array([{"x": i, "more": [{"y": "z"}]} if i % 6 else None for i in range(ROWS)]),
     "a.b": pa.array([float(i) for i in range(ROWS)]),
 }
@@ -94,18 +98,19 @@ def test_lists_of_structs_come_as_they_were_written(table: Table) -> None:
     path = only_file(table).file_path.removeprefix("file://")
     rows = pa.table(COLUMNS).rename_columns([*list(COLUMNS)[:-1], "a_x2Eb"])
     pq.write_table(rows.cast(pq.read_schema(path)), path, row_group_size=100)
-    found = read(table, ("id", "lines", "both"))
-    kept = pa.table(COLUMNS).select(["id", "lines", "both"]).to_pylist()
+    found = read(table, ("id", "lines", "places", "both"))
+    kept = pa.table(COLUMNS).select(["id", "lines", "places", "both"]).to_pylist()
     assert found == {n: tuple(row.values()) for n, row in enumerate(kept)}
-    assert are_readable(table, ("lines", "both"), [only_file(table)])
+    assert are_readable(table, ("lines", "places", "both"), [only_file(table)])
 
 
-@pytest.mark.parametrize("columns", [("lines",), ("both",)])
+@pytest.mark.parametrize("columns", [("lines",), ("places",), ("both",)])
 def test_where_a_scan_would_have_to_convert_them_they_are_not_read(
     table: Table, columns: tuple[str, ...]
 ) -> None:
     with table.update_schema() as update:
         update.add_column(("lines", "element", "w"), StringType())
+        update.add_column(("places", "value", "w"), StringType())
         update.add_column(("both", "more", "element", "w"), StringType())
     assert not are_readable(table, columns, [only_file(table)])
     assert are_readable(table, (*PLAIN, "tags"), [only_file(table)])

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from lake_builders import FLAT, FLAT_TYPES, ROWS_OF_ALL_TYPES, Outbox, comparable
 from pyiceberg.table.snapshots import Operation
-from view_files import all_deletes, check, deletes, rows_in_files, sql, table_of
+from view_files import check, deletes, rows_in_files, sql, table_of
 
 from lockstep.adapters import iceberg_merging
 from lockstep.adapters.iceberg_deletes import RowFiles, _delete_file, change_on
 from lockstep.adapters.iceberg_merging import files_to_rewrite
 from lockstep.control.compaction import DataFileInfo
 from lockstep_engine.sinks import iceberg
+from lockstep_engine.tables import table_name
 
 PAIR = "id bigint, name string"
 
@@ -76,14 +77,69 @@ def test_what_spark_publishes_is_merged_too(
     outbox = new_outbox(PAIR)
     outbox.add([(n, "a", 2, 0) for n in range(10)])
     outbox.publish(0)
-    for step in range(1, 8):
+    step = 0
+    while step < 9 and Operation.REPLACE not in operations(outbox):
+        step += 1
         outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
         assert outbox.publish(step).rows == 2
         assert not outbox.is_written_without_spark
+    # At the latest with one file of each of eight publishes.
     assert Operation.REPLACE in operations(outbox)
-    assert len(rows_in_files(outbox)) <= 9
-    expected = {(n, "a"): 2 - (0 < n < 8) for n in range(10)}
-    assert outbox.rows() == expected | {(n, "b"): 1 for n in range(1, 8)}
+    expected = {(n, "a"): 2 - (0 < n <= step) for n in range(10)}
+    assert outbox.rows() == expected | {(n, "b"): 1 for n in range(1, step + 1)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("columns", "value"),
+    [
+        ("id bigint, tags array<struct<p: string>>", "CAST(NULL AS array<struct<p: string>>)"),
+        ("id bigint, name string", "CAST(X'ff' AS STRING)"),
+    ],
+    ids=["structs", "text that is not UTF-8"],
+)
+def test_what_cannot_be_merged_here_is_published_as_it_is(
+    new_outbox: Any, columns: str, value: str
+) -> None:
+    outbox = new_outbox(columns)
+    settings, state = outbox.lake.settings, outbox.lake.state
+    name = columns.split()[2]
+    for step in range(10):
+        rows = f"SELECT {step}L AS id, {value} AS {name}, 1L AS _weight, {step}L AS _step"
+        outbox.spark.sql(rows).writeTo(table_name(settings, outbox.table)).option(
+            "snapshot-property.lockstep.step", str(step)
+        ).append()
+        outbox.snapshot = state.head(outbox.table, "main")
+        assert outbox.publish(step).marker == step
+    assert Operation.REPLACE not in operations(outbox)
+    found = outbox.spark.table(table_name(settings, outbox.view)).select(name)
+    assert (found.count(), found.distinct().count()) == (10, 1)
+    assert found.where(f"{name} <=> {value}").count() == 10
+
+
+@pytest.mark.spark
+def test_rows_that_would_take_much_memory_are_not_merged(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_merging, "_MOST_HELD_BYTES", 10)
+    outbox = new_outbox(PAIR)
+    for step in range(10):
+        outbox.add([(step, "a", 1, step)])
+        outbox.publish(step)
+    assert Operation.REPLACE not in operations(outbox)
+    check(outbox, {(step, "a"): 1 for step in range(10)})
+
+
+@pytest.mark.spark
+def test_a_small_view_with_deletes_has_its_files_merged_too(new_outbox: Any) -> None:
+    outbox = new_outbox(PAIR)
+    outbox.add([(n, "a", 1, 0) for n in range(20)])
+    outbox.publish(0)
+    for step in range(1, 20):
+        outbox.add([(step, "a", -1, step), (step, "b", 1, step)])
+        outbox.publish(step, small_rows=0 if step == 1 else 1000)
+    assert len(rows_in_files(outbox)) < 10
+    assert outbox.rows() == {(0, "a"): 1} | {(n, "b"): 1 for n in range(1, 20)}
 
 
 @pytest.mark.spark
@@ -130,8 +186,8 @@ def test_delete_files_of_what_has_gone_go(new_outbox: Any, monkeypatch: pytest.M
     monkeypatch.setattr(iceberg_merging, "FANOUT", 1)
     outbox.add([(2, "a", -1, 3)])
     outbox.publish(3)
+    # Which counts those that are there, of files that are.
     check(outbox, {(n, "a"): 1 for n in (0, *range(3, 10))})
-    assert nowhere not in all_deletes(outbox)
 
 
 @pytest.mark.spark
@@ -200,8 +256,16 @@ def test_a_large_file_is_rewritten_when_half_of_it_is_gone() -> None:
     assert files_to_rewrite([(large, info("large", 250_000))]) == ["large"]
     small = info("small", 1000)
     assert files_to_rewrite([(small, info("small", 1)), (large, left)]) == []
-    too_large = info("large", 2_500_000, 1)
-    assert files_to_rewrite([(too_large, info("large", 1, 1))]) == []
+    too_large = info("too large", 2_500_000, 1)
+    assert files_to_rewrite([(too_large, info("too large", 1, 1))]) == []
+    # Nor does it keep others from it; and where all is gone, nothing is read of it.
+    small = [info(f"{n}", 100) for n in range(8)]
+    others = [(one, one) for one in small]
+    paths = [one.path for one in small]
+    assert files_to_rewrite([(too_large, info("too large", 1, 1)), *others]) == paths
+    gone = (too_large, info("too large", 0))
+    assert files_to_rewrite([gone]) == ["too large"]
+    assert files_to_rewrite([gone, *others]) == ["too large", *paths]
 
 
 def test_no_more_are_read_than_fit_the_smaller_ones_first() -> None:

@@ -177,6 +177,29 @@ def test_changes_are_counted_where_the_server_sends_no_metrics(
     assert outbox.publish(2).rows == 2
 
 
+def test_what_spark_deleted_before_is_not_counted_again(
+    new_outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes it once more, beside what it deletes now: no copies are left over for that."""
+    monkeypatch.setattr(iceberg, "NETTED_ROWS", 0)
+    outbox = new_outbox(PAIR)
+    outbox.add([(n, "a", 1, 0) for n in range(10)])
+    outbox.publish(0)
+    looks = list[int]()
+    look = iceberg._left_over
+
+    def left_over(*arguments: Any) -> Any:
+        looks.append(1)
+        return look(*arguments)
+
+    monkeypatch.setattr(iceberg, "_left_over", left_over)
+    for step in range(1, 4):
+        outbox.add([(n, "a", -1, step) for n in (step, step + 5)])
+        outbox.publish(step)
+    assert not looks
+    assert outbox.rows() == {(n, "a"): 1 for n in (0, 4, 5, 9)}
+
+
 def test_main_shows_every_publish_as_one_change(new_outbox: Any) -> None:
     outbox = new_outbox(PAIR)
     outbox.add([(1, "a", 1, 0), (2, "b", 1, 0)])

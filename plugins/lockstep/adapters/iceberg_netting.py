@@ -37,6 +37,7 @@ from lockstep.threads import in_parallel
 __all__ = [
     "Netted",
     "Taken",
+    "is_flat",
     "net_change",
     "netted",
     "places_taken",
@@ -97,7 +98,7 @@ def net_change(view: Table, outbox: Table, steps: OutboxSteps) -> pa.Table | Non
     None where they cannot be compared here."""
     columns = [field.name for field in view.schema().fields]
     changes = list(files_of(outbox, steps))
-    is_comparable = _is_flat(view.schema()) and _are_parquet(changes)
+    is_comparable = is_flat(view.schema()) and _are_parquet(changes)
     if not is_comparable or _size(changes) > _MOST_BYTES:
         return None
     found = _rows(outbox, outbox.schema().select(*columns, WEIGHT), changes, _within(steps))
@@ -160,7 +161,7 @@ def rows_if_equal(outbox: Table, logged: OutboxSteps, replayed: OutboxSteps) -> 
     found = [list(files_of(outbox, steps)) for steps in (logged, replayed)]
     files = [*found[0], *found[1]]
     if (
-        not _is_flat(schema)
+        not is_flat(schema)
         or not _are_parquet(files)
         or _size(files) > _MOST_BYTES
         or sum(file.record_count for file in files if file is not None) > _MOST_COMPARED
@@ -207,7 +208,9 @@ def _comparable(view: Table, rows: pa.Table) -> pa.Table | None:
     return found
 
 
-def _is_flat(schema: Schema) -> bool:
+def is_flat(schema: Schema) -> bool:
+    """Whether no column holds others: of such PyIceberg (0.12) reads and writes some otherwise than they
+    are (https://github.com/apache/iceberg-python/issues/3833)."""
     return all(field.field_type.is_primitive for field in schema.fields)
 
 

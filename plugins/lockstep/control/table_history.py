@@ -268,7 +268,8 @@ class TableHistory:
         if line is None:
             found = f"snapshot {end}, which does not descend from snapshot {start}"
         else:
-            removing = next((s for s in line if s.operation != _APPEND and s.removed), None)
+            others = (s for s in line if s.operation not in {_APPEND, _REPLACE})
+            removing = next((s for s in others if s.removed), None)
             if removing is None:
                 return
             found = (

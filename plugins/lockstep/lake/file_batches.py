@@ -22,7 +22,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import ListType, StructType, UUIDType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType, UUIDType
 
 from lockstep.lake.deleted_positions import Positions
 from lockstep.lake.kept_batches import (
@@ -75,7 +75,7 @@ def file_batches(
 
 def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]) -> bool:
     """Whether these columns come out of single files as Spark has them. Uuids do not, which it has as
-    text; nor does Avro. Of a null list of structs PyIceberg's scan (0.12) makes an empty one
+    text; nor does Avro. Of a null list or map of structs PyIceberg's scan (0.12) makes an empty one
     (https://github.com/apache/iceberg-python/issues/3833): such columns are read without it, or not."""
     schema = table.schema().select(*columns, case_sensitive=False)
     kinds = [schema.find_type(id_) for id_ in schema.field_ids]
@@ -83,7 +83,7 @@ def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]
         return False
     if any(file.file_format not in _FORMATS for file in files):
         return False
-    if not any(isinstance(k, ListType) and isinstance(k.element_type, StructType) for k in kinds):
+    if not any(map(_has_structs, kinds)):
         return True
 
     shape = schema_to_pyarrow(schema)
@@ -95,6 +95,13 @@ def are_readable(table: Table, columns: Sequence[str], files: Sequence[DataFile]
         return names_in_file(footer, shape) is not None
 
     return all(in_parallel(is_plain, files))
+
+
+def _has_structs(kind: IcebergType) -> bool:
+    """Whether it is a list or a map of structs."""
+    if isinstance(kind, MapType):
+        return any(isinstance(one, StructType) for one in (kind.key_type, kind.value_type))
+    return isinstance(kind, ListType) and isinstance(kind.element_type, StructType)
 
 
 def names_in_file(footer: pq.FileMetaData, shape: pa.Schema) -> dict[str, str] | None:

@@ -125,12 +125,13 @@ class _SparkWriter:
         if head.marker is not None and not head.lost.isdisjoint(self.columns):
             return _write_lost(self, branch, head.marker)
         is_small = head.records + pending <= self.small_rows
-        if not is_small:
+        is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
+        is_anew = head.is_files_alone and (is_small or is_netted)
+        if not is_anew:
             target = self.target
             base = self.state.merge_small_files(target.view, target.outbox_table, branch, base)
         rows = None if is_small else _append_inserted(self, branch, marker)
-        is_netted = head.records <= self.small_rows and pending <= NETTED_ROWS
-        if rows is None and head.is_files_alone and (is_small or is_netted):
+        if rows is None and is_anew:
             rows = _from_here(self, self.state.replace_netted, branch, base, marker)
         if rows is None and pending <= NETTED_ROWS:
             rows = _from_here(self, self.state.change_netted, branch, base, marker)
@@ -354,9 +355,12 @@ def _equal(columns: tuple[str, ...], one: str, other: str) -> list[str]:
 
 def _deleted_copies(writer: _SparkWriter, branch: str, base: int) -> int:
     """How many rows the deletes on the branch removed, by their own summaries."""
+    # Spark writes those of before once more, beside the new ones, and has the former go.
+    counted = {"added-position-deletes": 1, "removed-position-deletes": -1, "deleted-records": 1}
     return sum(
-        int(summary.get("added-position-deletes", "0")) + int(summary.get("deleted-records", "0"))
+        sign * int(summary.get(count, "0"))
         for _, summary in writer.state.summaries(writer.target.view, branch, base)
+        for count, sign in counted.items()
     )
 
 
