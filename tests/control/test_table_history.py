@@ -287,6 +287,17 @@ def test_an_append_only_source_names_the_snapshot_that_took_rows_away() -> None:
     assert ends(divided(grown, 50, reached=1)) == [(1, 2)]
 
 
+def test_a_compaction_takes_nothing_from_an_append_only_source() -> None:
+    """Also beside a commit that could have, and has not."""
+    table = history(
+        snapshot(1, None, 1),
+        snapshot(2, 1, 2, "replace", added=3, removed=3),
+        snapshot(3, 2, 3, "overwrite"),
+        append_only=True,
+    )
+    assert table.reading(1, 3) is Reading.DIFFERENCE
+
+
 def test_a_source_that_is_gone_is_refused() -> None:
     with pytest.raises(SourceChanged, match="source s is recorded, and is no longer") as caught:
         divide((position(1),), {}, (at(1),), {}, 0, LIMITS)
