@@ -96,11 +96,8 @@ def row_files(
     if any(task.file.spec_id != spec_id for task, _ in deleted):
         return None
     own = [own_deletes(task) for task, _ in deleted]
-    numbers = zip(deleted, own, strict=True)
-    if any(
-        len(new) + sum(one.record_count for one in before) > _MOST_DELETED
-        for (_, new), before in numbers
-    ):
+    counts = [sum(one.record_count for one in before) for before in own]
+    if any(n + len(new) > _MOST_DELETED for n, (_, new) in zip(counts, deleted, strict=True)):
         return None
 
     def delete(place: int) -> DataFile:
