@@ -8,7 +8,6 @@ that is looked up; then it is compared as a whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from pyiceberg.table import FileScanTask, Table
 from lockstep.adapters.iceberg_copies import WEIGHT
 from lockstep.adapters.iceberg_netting import net_change, places_taken, rows_as_often
 from lockstep.control.ports import OutboxSteps
-from lockstep.lake.deleted_positions import Positions
+from lockstep.lake.deleted_positions import Positions, positions_within
 from lockstep.lake.lookups import Located, locate
 from lockstep.lake.wanted_rows import Numbers
 
@@ -80,9 +79,10 @@ def _by_file(there: Located, places: Positions) -> Sequence[tuple[FileScanTask, 
     may be several parts."""
     tasks = dict[str, FileScanTask]()
     positions = dict[str, list[Positions]]()
-    ends = np.cumsum([0, *(len(at) for _, at in there.places)])
-    for (task, at), (first, end) in zip(there.places, pairwise(ends), strict=True):
-        within = places[slice(*np.searchsorted(places, [first, end]))] - first
+    first = 0
+    for task, at in there.places:
+        within = positions_within(places, first, len(at))
+        first += len(at)
         if len(within):
             path = task.file.file_path
             tasks[path] = task

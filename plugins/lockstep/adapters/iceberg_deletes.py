@@ -40,7 +40,7 @@ from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.types import LongType
 
 from lockstep.adapters.iceberg_commits import LeanTransaction
-from lockstep.adapters.iceberg_files import head_of, written_files
+from lockstep.adapters.iceberg_files import head_of, of_replace, written_files
 from lockstep.errors import AttemptLost
 from lockstep.lake.deleted_positions import Positions, deleted_positions, is_of_one
 from lockstep.lake.manifests import live_entries
@@ -110,7 +110,7 @@ def row_files(
         )
 
     deletes = in_parallel(delete, range(len(deleted)))
-    added = written_files(table.metadata, rows, table.io) if rows.num_rows else []
+    added = written_files(table.metadata, rows, table.io)
     return RowFiles(spec_id, added, deletes, frozenset(chain.from_iterable(own)))
 
 
@@ -236,10 +236,7 @@ class _ChangeRows(_MergeAppendFiles):
         self._added_data_files = [*self.files.added, *self.files.deletes]
         self._deleted_data_files = set(self.files.gone)
         found = super()._summary(snapshot_properties)
-        # PyIceberg (0.12) writes no snapshots of that operation, though it reads them.
-        return (
-            Summary(Operation.REPLACE, **found.additional_properties) if self.same_rows else found
-        )
+        return of_replace(found) if self.same_rows else found
 
     def _refresh_for_retry(self) -> None:
         super()._refresh_for_retry()

@@ -37,6 +37,8 @@ __all__ = [
     "as_table",
     "files_at",
     "head_of",
+    "info_of",
+    "of_replace",
     "open_in",
     "replace_on",
     "written_files",
@@ -58,9 +60,7 @@ class IcebergFiles:
     def data_files(self, table: str, snapshot_id: int) -> tuple[DataFileInfo, ...]:
         """The data files at a snapshot, sorted by path."""
         files = files_at(self._load(table), snapshot_id).values()
-        return tuple(
-            sorted(DataFileInfo(f.file_path, f.file_size_in_bytes, f.record_count) for f in files)
-        )
+        return tuple(sorted(map(info_of, files)))
 
     def narrow(self, table: str, branch: str, snapshot_id: int, keep: Collection[str]) -> int:
         """Make `branch` at a snapshot with only the files `keep`; returns the branch's snapshot.
@@ -201,12 +201,16 @@ class _AllFiles(_OverwriteFiles):
 
 
 class _ReplaceFiles(_OverwriteFiles):
-    """PyIceberg (0.12) writes no snapshots of the operation `replace`
-    (https://iceberg.apache.org/spec/#snapshots), though it reads them."""
+    """The same rows in other files."""
 
     def _summary(self, snapshot_properties: Mapping[str, str] = EMPTY_DICT) -> Summary:
-        found = super()._summary(dict(snapshot_properties))
-        return Summary(Operation.REPLACE, **found.additional_properties)
+        return of_replace(super()._summary(dict(snapshot_properties)))
+
+
+def of_replace(summary: Summary) -> Summary:
+    """The same of a snapshot of the operation `replace` (https://iceberg.apache.org/spec/#snapshots):
+    PyIceberg (0.12) writes none, though it reads them."""
+    return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 def _overwrite(
@@ -231,6 +235,11 @@ def _overwrite(
         for file in add:
             update.append_data_file(file)
         update.commit()
+
+
+def info_of(file: DataFile) -> DataFileInfo:
+    """What it is to who plans merges."""
+    return DataFileInfo(file.file_path, file.file_size_in_bytes, file.record_count)
 
 
 def files_at(table: Table, snapshot_id: int) -> dict[str, DataFile]:

@@ -17,15 +17,14 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 
 from lockstep.adapters.iceberg_deletes import RowFiles, own_deletes
-from lockstep.adapters.iceberg_files import written_files
+from lockstep.adapters.iceberg_files import info_of, written_files
 from lockstep.adapters.iceberg_history import count_of, snapshot_of
 from lockstep.adapters.iceberg_netting import is_flat
 from lockstep.control.compaction import FANOUT, DataFileInfo, files_to_merge
 from lockstep.lake.changed_files import are_readable_deletes, has_equality_deletes
-from lockstep.lake.deleted_positions import deleted_positions
+from lockstep.lake.deleted_positions import deleted_positions, only_path, positions_within
 from lockstep.lake.file_batches import are_readable, file_batches
 from lockstep.lake.manifests import live_entries, manifests_of, planned_files
 from lockstep.threads import in_parallel
@@ -62,7 +61,7 @@ def merged_files(name: str, table: Table, snapshot_id: int) -> RowFiles | None:
         return None
     try:
         rows = _live_rows(table, chosen)
-        added = written_files(table.metadata, rows, table.io) if rows.num_rows else []
+        added = written_files(table.metadata, rows, table.io)
     except (ValueError, pa.ArrowException) as error:
         # Texts that are not UTF-8, of which PyIceberg (0.12) reads no least one; much memory. The view
         # can be published as it is.
@@ -80,7 +79,7 @@ def _chosen(table: Table, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTas
         and task.file.file_format is FileFormat.PARQUET
         and are_readable_deletes(task.delete_files)
     }
-    paths = files_to_rewrite([(_whole(one.file), _left(one)) for one in possible.values()])
+    paths = files_to_rewrite([(info_of(one.file), _left(one)) for one in possible.values()])
     return [possible[path] for path in paths]
 
 
@@ -116,10 +115,6 @@ def _fits(files: DataFileInfo) -> bool:
     return files.bytes <= _MOST_BYTES and files.records <= _MOST_ROWS
 
 
-def _whole(file: DataFile) -> DataFileInfo:
-    return DataFileInfo(file.file_path, file.file_size_in_bytes, file.record_count)
-
-
 def _left(task: FileScanTask) -> DataFileInfo:
     """As far as delete files say it that are of this file alone."""
     file = task.file
@@ -131,22 +126,14 @@ def _left(task: FileScanTask) -> DataFileInfo:
 
 def _dangling(table: Table, snapshot_id: int, tasks: Sequence[FileScanTask]) -> Sequence[DataFile]:
     """The delete files that are each of one data file, which is no longer there."""
-    there = {task.file.file_path.encode() for task in tasks}
+    known = {None, *(task.file.file_path.encode() for task in tasks)}
     deletes = (
         entry.data_file
         for manifest in manifests_of(table, snapshot_id)
         if manifest.content == ManifestContent.DELETES
         for entry in live_entries(manifest, table.io)
     )
-
-    def is_dangling(delete: DataFile) -> bool:
-        ends = (
-            (one or {}).get(PATH_FIELD_ID) for one in (delete.lower_bounds, delete.upper_bounds)
-        )
-        low, high = ends
-        return low is not None and low == high and low not in there
-
-    return [delete for delete in deletes if is_dangling(delete)]
+    return [delete for delete in deletes if only_path(delete) not in known]
 
 
 def _live_rows(table: Table, tasks: Sequence[FileScanTask]) -> pa.Table:
@@ -161,8 +148,8 @@ def _live_rows(table: Table, tasks: Sequence[FileScanTask]) -> pa.Table:
         if len(gone) == task.file.record_count:
             return
         for first, rows in file_batches(table.io, table.metadata, schema, task.file):
-            here = slice(*np.searchsorted(gone, [first, first + rows.num_rows]))
-            left = np.delete(np.arange(rows.num_rows), gone[here] - first)
+            here = positions_within(gone, first, rows.num_rows)
+            left = np.delete(np.arange(rows.num_rows), here)
             sizes.append(rows.nbytes)
             if sum(sizes) > _MOST_HELD_BYTES:
                 raise ValueError("more than is to be held in memory")

@@ -116,10 +116,9 @@ def places_taken(taken: pa.Table, view: Table, rows: pa.Table) -> Taken | None:
     if there is None:
         return None
     all_rows = pa.concat_tables([taken.drop_columns([WEIGHT]).cast(there.schema), there])
-    names = [str(place) for place in range(all_rows.num_columns)]
-    numbered = all_rows.rename_columns(names).append_column(
-        "number", pa.array(np.arange(all_rows.num_rows))
-    )
+    numbered = _numbered(all_rows)
+    names = numbered.column_names
+    numbered = numbered.append_column("number", pa.array(np.arange(all_rows.num_rows)))
     # In one thread: of a group the numbers come in order, that of what is taken first.
     groups = numbered.group_by(names, use_threads=False).aggregate([("number", "list")])
     lists = groups["number_list"].combine_chunks()
@@ -289,11 +288,16 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def _numbered(rows: pa.Table) -> pa.Table:
+    """Numbers for names: a view may have columns of any."""
+    return rows.rename_columns([str(place) for place in range(rows.num_columns)])
+
+
 def _summed(rows: pa.Table, weights: pa.ChunkedArray) -> pa.Table:
     """Each distinct row once, with the sum of its weights."""
-    # Numbers for names: a view may have columns of any.
-    names = [str(place) for place in range(rows.num_columns)]
-    numbered = rows.rename_columns(names).append_column("weight", weights)
+    numbered = _numbered(rows)
+    names = numbered.column_names
+    numbered = numbered.append_column("weight", weights)
     grouped = numbered.group_by(names, use_threads=False).aggregate([("weight", "sum")])
     found = grouped.select([*names, "weight_sum"]).rename_columns([*rows.column_names, WEIGHT])
     return found.cast(_weighted(rows.schema))

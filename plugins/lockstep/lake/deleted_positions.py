@@ -21,7 +21,7 @@ from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
-__all__ = ["Positions", "deleted_positions", "is_of_one"]
+__all__ = ["Positions", "deleted_positions", "is_of_one", "only_path", "positions_within"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -61,6 +61,20 @@ def _of_table(opened: InputStream, delete: DataFile, path: str) -> pa.ChunkedArr
 
 def is_of_one(delete: DataFile, path: str) -> bool:
     """Whether all that a delete file names is in the file at `path`: then its paths, each as long as a
-    URL, need not be read. Least and greatest path say so, which writers do not cut short."""
-    ends = (delete.lower_bounds, delete.upper_bounds)
-    return all((one or {}).get(PATH_FIELD_ID) == path.encode() for one in ends)
+    URL, need not be read."""
+    return only_path(delete) == path.encode()
+
+
+def only_path(delete: DataFile) -> bytes | None:
+    """The path of the one file in which is all that a delete file names, if it says so. Least and
+    greatest path do, which writers do not cut short."""
+    least, most = (
+        (one or {}).get(PATH_FIELD_ID) for one in (delete.lower_bounds, delete.upper_bounds)
+    )
+    return least if least == most else None
+
+
+def positions_within(positions: Positions, first: int, count: int) -> Positions:
+    """Those of the positions, which are in order, that are of so many rows from `first` on, counted from
+    there."""
+    return positions[slice(*np.searchsorted(positions, [first, first + count]))] - first

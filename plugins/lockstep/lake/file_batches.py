@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
@@ -24,7 +23,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType, ListType, MapType, StructType, UUIDType
 
-from lockstep.lake.deleted_positions import Positions
+from lockstep.lake.deleted_positions import Positions, positions_within
 from lockstep.lake.kept_batches import (
     Batch,
     batches_of_group,
@@ -156,8 +155,7 @@ def _of_parquet(
         size = footer.row_group(group).num_rows
         places: Sequence[int] = places_of_batches(size)
         if wanted is not None:
-            within = wanted[slice(*np.searchsorted(wanted, [start, start + size]))] - start
-            places = places_of_rows(within)
+            places = places_of_rows(positions_within(wanted, start, size))
         # Where some were deleted others will be; a file that is read as a whole is so once.
         keeps = wanted is not None
         for first, rows in batches_of_group(files, path, group, names, places, keeps=keeps):

@@ -37,7 +37,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
 from lockstep.lake.changed_files import are_readable_deletes, has_equality_deletes
-from lockstep.lake.deleted_positions import Positions, deleted_positions
+from lockstep.lake.deleted_positions import Positions, deleted_positions, positions_within
 from lockstep.lake.file_batches import are_readable, names_in_file
 from lockstep.lake.kept_batches import (
     BATCH_ROWS,
@@ -457,7 +457,7 @@ def _rows(
     ):
         _note(part, group, first, rows, wanted)
         start = group.first + first
-        here = slice(*np.searchsorted(deleted, [start, start + rows.num_rows]))
-        kept = np.setdiff1d(wanted_places(rows, wanted), deleted[here] - start, True)
+        gone = positions_within(deleted, start, rows.num_rows)
+        kept = np.setdiff1d(wanted_places(rows, wanted), gone, True)
         if len(kept):
             yield Selected(start + kept, rows.take(pa.array(kept)))

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lockstep.lake.changed_files import FileChange
-from lockstep.lake.deleted_positions import deleted_positions
+from lockstep.lake.deleted_positions import deleted_positions, positions_within
 from lockstep.lake.file_batches import file_batches
 from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SourceTable
@@ -118,8 +118,7 @@ class _ReadFiles:
             if change.unless is None and not len(counted):
                 yield from self._shaped(batch, change.weight, wanted.step)
                 continue
-            here = np.searchsorted(counted, [first, first + batch.num_rows])
-            places = counted[slice(*here)] - first
+            places = positions_within(counted, first, batch.num_rows)
             if change.unless is None:
                 places = np.delete(np.arange(batch.num_rows), places)
             rows = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
