@@ -237,12 +237,21 @@ def _end(
 def _cuts(
     start: _Reached, end: _Reached, looked: _Looked, rows_per_step: int
 ) -> Iterator[_Reached]:
-    """Ends of the steps from `start` to `end`: one where the limit lets, else first the topics' and
-    then each table's, cut between its snapshots."""
-    moved = [s for s, snapshot in end.snapshots.items() if snapshot != start.snapshots[s]]
+    """Ends of the steps from `start` to `end`: one where the limit lets. Else first come the tables that
+    are read for the first time, all in one step: no snapshot can be cut, what is joined of them is so
+    once, and what joins a topic with them finds them there. Then come the topics', and then each
+    other table's, cut between its snapshots."""
     if looked.rows(start, end) <= rows_per_step:
         yield end
         return
+    moved = [s for s, snapshot in end.snapshots.items() if snapshot != start.snapshots[s]]
+    new = {s: end.snapshots[s] for s in moved if start.snapshots[s] is None}
+    if new:
+        start = replace(start, snapshots={**start.snapshots, **new})
+        yield start
+        moved = [source for source in moved if source not in new]
+        if start.offsets == end.offsets and not moved:
+            return
     if start.offsets != end.offsets or not moved:
         for offsets in _offset_cuts(start.offsets, end.offsets, rows_per_step):
             start = replace(start, offsets=offsets)
