@@ -249,14 +249,11 @@ def _cuts(
     if new:
         start = replace(start, snapshots={**start.snapshots, **new})
         yield start
-        moved = [source for source in moved if source not in new]
-        if start.offsets == end.offsets and not moved:
-            return
-    if start.offsets != end.offsets or not moved:
+    if start.offsets != end.offsets:
         for offsets in _offset_cuts(start.offsets, end.offsets, rows_per_step):
             start = replace(start, offsets=offsets)
             yield start
-    for source in moved:
+    for source in (one for one in moved if one not in new):
         history = looked.tables[source]
         for snapshot in history.pieces(
             start.snapshots[source], end.snapshots[source], rows_per_step
