@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.control.job import IntervalJob
+from lockstep.control.model import SourceSlice, TableSlice
 from lockstep.control.ports import Progress
 from lockstep.errors import BadRecord
 from lockstep.lake.lookups import MOST_ROWS, look_up
@@ -151,7 +152,14 @@ class Attempt:
             time_before=before,
             guarding=self.guarding,
             is_whole=self._is_whole,
+            of_whole_tables=0 if job.base_tables else self._of_whole_tables,
         )
+
+    @property
+    def _of_whole_tables(self) -> int:
+        """How many rows come with tables that are read for the first time."""
+        tables = (one for one in self._slices if isinstance(one, TableSlice))
+        return sum(one.records for one in tables if one.start is None)
 
     @property
     def _project_name(self) -> tuple[object, ...]:
@@ -189,8 +197,12 @@ class Attempt:
     @property
     def _changing(self) -> frozenset[str]:
         """The sources of which the interval may have changes."""
-        slices = (slice_ for division in self.job.interval.divisions for slice_ in division.slices)
-        return frozenset(slice_.source for slice_ in slices if not slice_.is_empty)
+        return frozenset(one.source for one in self._slices if not one.is_empty)
+
+    @property
+    def _slices(self) -> Iterator[SourceSlice]:
+        for division in self.job.interval.divisions:
+            yield from division.slices
 
     def _rows_to_read(self, trace: TraceSpec, met: Iterable[Collection[str]]) -> int:
         """How many rows of a trace an interval may have to read, as far as is known before its keys

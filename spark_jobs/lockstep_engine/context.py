@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType
 
 from lockstep.control.job import Placement
 from lockstep.control.layout.autoscaling import DEFAULT_WORKERS
+from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SMALL_RECORDS, Operator
 from lockstep_engine.sessions import set_all
 
@@ -35,6 +36,9 @@ DEFAULT_PLACEMENT = Placement(DEFAULT_WORKERS, tuple(range(DEFAULT_WORKERS)))
 _FEW_HERE, _MOST_HERE = 500_000, 2_000_000
 """Between these lies how many records this process works on by itself, where Spark need do nothing: all
 with two workers, which take half as long again, few with eight, which may well be as fast."""
+_WHOLE_TABLES_HERE = memory_bytes() >> 11
+"""So many rows more, with two workers, of tables that come whole as a pipeline begins, and meet nothing
+that was there: for each there is 2 KiB of memory. Two workers take three times as long for them."""
 
 _PARTS = 4
 """Partitions that a worker has of a large interval: less of it is in memory at a time."""
@@ -76,7 +80,8 @@ class Context:
     """One interval, worked on in one session.
 
     `spark` is a Connect session or a classic one: operators use only what both have. `records` is
-    an upper bound of the source records in the interval, `placement` who works on which keys.
+    an upper bound of the source records in the interval, `placement` who works on which keys. So many as
+    `of_whole_tables` are rows of tables that are read for the first time, by a pipeline that begins.
     `is_first` is true in the interval that begins with the pipeline's first step. `times` are
     those of the steps, in microseconds since the epoch, `time_before` that of the step before them,
     None where there is none. `types`
@@ -103,6 +108,7 @@ class Context:
     whole: frozenset[str] = frozenset()
     guarding: Guarding | None = field(default=None, compare=False, repr=False)
     is_whole: bool = False
+    of_whole_tables: int = 0
 
     def silenced(self) -> Context:
         """The same for rows of which nothing is to be noted, as it has been or will be."""
@@ -144,6 +150,8 @@ class Context:
     def is_all_here(self) -> bool:
         """Whether it works on all of them."""
         most = max(_FEW_HERE, min(_MOST_HERE, 8 * _FEW_HERE // self.placement.workers))
+        if most == _MOST_HERE and self.of_whole_tables <= _WHOLE_TABLES_HERE:
+            most += self.of_whole_tables
         return self.is_whole and self.guarding is None and self.records <= most
 
     @property

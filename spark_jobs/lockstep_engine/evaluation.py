@@ -45,6 +45,7 @@ from lockstep_engine.deltas import (
 from lockstep_engine.judging import evaluated_now, may_fail
 from lockstep_engine.local.evaluation import LocalOperators
 from lockstep_engine.local.relations import LocalRows
+from lockstep_engine.local.room import has_room
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.operators import Evaluation, State, evaluate
 from lockstep_engine.operators.linear import net_by_pane
@@ -136,8 +137,7 @@ def evaluate_circuit(
             empty,
             pool,
         )
-        is_large = context.is_all_here and not context.is_small
-        at_once = min(_AT_ONCE, processors()) if is_large else 1
+        at_once = min(_AT_ONCE, processors()) if building.is_large else 1
         evaluated = partial(building.evaluated, silent=silent, result=result)
         for _, appends in in_turns(circuit.operators, evaluated, at_once):
             # Equal traces of two operators hold equal rows: they are written once.
@@ -190,11 +190,17 @@ class _Building:
     sizes: dict[int, int] = field(default_factory=dict)
     """About how many relations the plan of each operator's delta names."""
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are many rows, and all of them are worked on here."""
+        return self.context.is_all_here and not self.context.is_small
+
     def evaluated(
         self, operator: Operator, silent: Collection[str], result: Evaluated
     ) -> Mapping[str, DataFrame | Rows]:
         """What an operator appends, whose delta is there now, or known to be empty. May be called in
-        several threads; what takes long where rows are many is done at the same time."""
+        several threads; what takes long where rows are many is done at the same time. Raises LeftToSpark
+        where these have become too many."""
         with self.lock:
             due = self.count_due(operator)
             if not due and _is_silent(operator, silent, self.silent, self.context):
@@ -202,6 +208,8 @@ class _Building:
                 return {}
             here = LocalOperators(self.operators, self.silent, self.local, self.touched)
             begun = here.begin(operator, self.context)
+        if callable(begun) and self.is_large and not has_room():
+            raise LeftToSpark
         made = begun() if callable(begun) else None
         with self.lock:
             found = here.end(operator, made, self.context) if callable(begun) else begun
@@ -379,7 +387,7 @@ class _Building:
 
     def check_few(self, operator: Operator) -> None:
         """Before Spark evaluates it. Raises LeftToSpark where it would be sent too many rows."""
-        if not self.context.is_all_here or self.context.is_small:
+        if not self.is_large:
             return
         if not all(ref in self.of_nothing or self._is_empty(ref) for ref in operator.inputs):
             raise LeftToSpark

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegralType, StructField, StructType
 
+from lockstep.memory import memory_bytes
 from lockstep.sql.plans.multiway import Hop, routes
 from lockstep.sql.plans.nodes import Equality, MultiwayJoin
 from lockstep.threads import in_parallel, pieces, processors
@@ -30,8 +31,8 @@ from lockstep_engine.local.values import has_order, is_key, matched, together
 
 __all__ = ["joined"]
 
-_MOST_BYTES = 1 << 31
-"""Of the rows of a side: a column of texts has no more."""
+_MOST_BYTES = min(1 << 31, memory_bytes() // 12)
+"""Of the rows of a side: a column of texts has no more than the first."""
 _ROWS_OF_A_PIECE = 150_000
 _MOST_AT_ONCE = 4
 """Each of these has all pairs in memory before it is known that they are too many."""

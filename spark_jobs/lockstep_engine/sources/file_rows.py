@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from lockstep.lake.changed_files import FileChange
 from lockstep.lake.deleted_positions import deleted_positions, positions_within
 from lockstep.lake.file_batches import file_batches
-from lockstep.memory import memory_bytes
 from lockstep.sql.circuit import SourceTable
 from lockstep.threads import in_parallel
 from lockstep_engine.deltas import STEP, WEIGHT, quoted
 from lockstep_engine.local.changes import consolidated
+from lockstep_engine.local.room import has_room
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import Unlike
 from lockstep_engine.told import types_of_columns
@@ -36,8 +36,10 @@ from lockstep_engine.told import types_of_columns
 __all__ = ["StepChange", "read_changes", "read_few"]
 
 BYTES_PER_TASK = 64 << 20
-_SHARE = 32
-"""Of what this process may use rows are held in so small a part: they are there a few times."""
+_TIMES_HELD = 3
+"""So often there is to be room for rows that are read by this process: they are there a few times."""
+_TELLING_ROWS = 200_000
+"""By so many it is known about how many bytes all of them will have."""
 FEW_ROWS = 100_000
 FEW_BYTES = 4 * BYTES_PER_TASK
 """Up to so many rows, of columns of so many bytes, are read by this process; more rows where it works
@@ -73,22 +75,18 @@ class _ReadFiles:
         rows = sum(_rows_expected(one.change) for one in self.changes)
         if rows > most or self._bytes() > FEW_BYTES:
             return None
-        files, left = load_file_io(self.properties), max(FEW_BYTES, memory_bytes() // _SHARE)
-        counting = Lock()
+        files, room = load_file_io(self.properties), _Room(rows)
 
         def read(one: StepChange) -> list[pa.RecordBatch]:
-            nonlocal left
             batches = list[pa.RecordBatch]()
             for batch in self._rows(files, one):
                 batches.append(batch)
-                with counting:
-                    left -= batch.nbytes
-                if left < 0:
+                if not room.is_there_with(batch):
                     break
             return batches
 
         parts = in_parallel(read, self.changes)
-        if left < 0 or sum(batch.num_rows for part in parts for batch in part) > most:
+        if room.is_short or sum(batch.num_rows for part in parts for batch in part) > most:
             return None
         return pa.Table.from_batches(chain.from_iterable(parts), schema=self.shape)
 
@@ -132,6 +130,25 @@ class _ReadFiles:
         ]
         if rows.num_rows:
             yield pa.RecordBatch.from_arrays([*columns, *numbers], schema=self.shape)
+
+
+class _Room:
+    """Whether there is some for all of about so many rows, which several threads read."""
+
+    def __init__(self, rows: int) -> None:
+        self.is_short = False
+        self._expected, self._rows, self._bytes = rows, 0, 0
+        self._counting = Lock()
+
+    def is_there_with(self, batch: pa.RecordBatch) -> bool:
+        """To be asked of each batch. That there is none is seen by the first rows of many."""
+        with self._counting:
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+            times = self._expected / self._rows if self._rows >= _TELLING_ROWS else 1.0
+            to_come = int(_TIMES_HELD * max(times, 1.0) * self._bytes) - self._bytes
+            self.is_short |= not has_room(to_come)
+            return not self.is_short
 
 
 def _rows_expected(change: FileChange) -> int:

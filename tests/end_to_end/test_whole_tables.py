@@ -1,0 +1,152 @@
+"""Tables that are read whole as a pipeline begins: more rows are worked out by the driver than of any
+later interval, as far as there is memory."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lockstep.control.job import Placement
+from lockstep_engine import attempt, context, evaluation
+from lockstep_engine.context import Context
+from lockstep_engine.local import room
+from lockstep_engine.sources import file_rows
+
+sys.path.insert(0, str(Path(__file__).parent))
+from followed_shop import COPY_ON_WRITE, ORDERS, Shop, make_orders
+
+pytestmark = [pytest.mark.spark]
+
+CUSTOMERS = "customer STRING, country STRING"
+QUERIES = {
+    "big": "SELECT o.id, o.amount, c.country FROM @orders o "
+    "JOIN @customers c ON o.customer = c.customer WHERE o.amount > 40",
+    "totals": "SELECT c.country, count(*) AS n, sum(o.amount) AS total, max(o.amount) AS most "
+    "FROM @orders o JOIN @customers c ON o.customer = c.customer GROUP BY c.country",
+}
+ROWS = 300
+SMALL = "INSERT INTO @orders SELECT {0} + id, 'c1', CAST(id AS INT), NULL FROM range({1})"
+
+
+@pytest.fixture
+def by_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What kinds of operators Spark evaluates. Every interval is a large one, and more than a hundred
+    rows are Spark's, as a rule; some hundred orders, and six customers, have come."""
+    monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
+    monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
+    monkeypatch.setattr(context, "_FEW_HERE", 25)
+    monkeypatch.setattr(context, "_MOST_HERE", 100)
+    found, evaluate = list[str](), evaluation.evaluate
+
+    def noted(operator: Any, *others: Any) -> Any:
+        found.append(type(operator.node).__name__)
+        return evaluate(operator, *others)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    make_orders(shop, COPY_ON_WRITE, ROWS)
+    shop.make("customers", CUSTOMERS, COPY_ON_WRITE)
+    shop.sql(
+        "INSERT INTO @customers SELECT concat('c', id), element_at(array('NL', 'DE', 'FR'), "
+        "CAST(id % 3 + 1 AS INT)) FROM range(6)"
+    )
+    shop.deploy(QUERIES, shop.source("orders", ORDERS) + shop.source("customers", CUSTOMERS))
+    return found
+
+
+@pytest.mark.parametrize(("most", "is_here"), [(306, True), (305, False)])
+def test_tables_that_come_whole_may_have_more_rows_than_later_changes(
+    shop: Shop, by_spark: list[str], most: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "_WHOLE_TABLES_HERE", most)
+    shop.advance()
+    shop.check(QUERIES)
+    assert bool(by_spark) is not is_here
+    for first, count in ((1000, 100), (2000, 101)):
+        by_spark.clear()
+        shop.follow([SMALL.format(first, count)], QUERIES)
+        assert bool(by_spark) is (count > 100)
+
+
+@pytest.mark.parametrize(
+    ("records", "of_whole_tables", "workers", "is_here"),
+    [
+        (1_100, 1_000, 2, True),
+        (1_100, 1_000, 1, True),
+        (1_101, 1_000, 2, False),
+        (1_101, 1_001, 2, False),
+        (1_001, 1_001, 2, False),
+        (51, 51, 4, False),
+        (50, 50, 4, True),
+    ],
+)
+def test_how_many_rows_are_worked_on_by_the_driver(
+    spark: Any,
+    records: int,
+    of_whole_tables: int,
+    workers: int,
+    is_here: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of topics no more than ever; and with more workers Spark is as fast."""
+    monkeypatch.setattr(context, "_FEW_HERE", 25)
+    monkeypatch.setattr(context, "_MOST_HERE", 100)
+    monkeypatch.setattr(context, "_WHOLE_TABLES_HERE", 1_000)
+    placement = Placement(workers, tuple(range(workers)))
+    one = Context(spark, records, placement, is_whole=True, of_whole_tables=of_whole_tables)
+    assert one.is_all_here is is_here
+
+
+def test_rows_for_which_there_is_no_room_are_read_by_spark(
+    shop: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_MOST_BYTES", 0)
+    shop.advance()
+    assert any("not all of it can be read here" in line for line in shop.said)
+    assert {"MultiwayJoin", "Aggregate"} <= set(by_spark)
+    shop.check(QUERIES)
+
+
+def test_rows_that_have_become_too_many_are_left_to_spark(
+    shop: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    def is_there() -> bool:
+        asked.append(len(by_spark))
+        return len(asked) < 2
+
+    monkeypatch.setattr(evaluation, "has_room", is_there)
+    shop.advance()
+    assert asked == [0, 0], "of the first operator, and of the next, before Spark has worked on any"
+    assert any("some of it cannot be worked out here" in line for line in shop.said)
+    assert {"MultiwayJoin", "Aggregate"} <= set(by_spark)
+    shop.check(QUERIES)
+
+
+@pytest.mark.parametrize(("rows", "batches"), [(ROWS, 2), (100, 3), (10, 3)])
+def test_that_there_is_no_room_is_seen_by_the_first_rows(
+    rows: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for 2,500 bytes, of batches of 40 rows and 320 bytes, three times: of more than a
+    hundred rows it is known by the second that they are too many."""
+    batch = pa.RecordBatch.from_arrays([pa.array(range(40))], ["n"])
+    assert batch.nbytes == 320
+    held = list[int]()
+
+    def has_room(more: int) -> bool:
+        return sum(held) + more <= 2_500
+
+    monkeypatch.setattr(file_rows, "has_room", has_room)
+    monkeypatch.setattr(file_rows, "_TELLING_ROWS", 80)
+    reading = file_rows._Room(rows)
+    for _ in range(batches - 1):
+        held.append(batch.nbytes)
+        assert reading.is_there_with(batch)
+    held.append(batch.nbytes)
+    assert not reading.is_there_with(batch)
+    assert reading.is_short
