@@ -7,6 +7,7 @@ merged, and read off. Sums of floating point are in `exact_sums`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,11 @@ def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray
     try:
         if not pa.types.is_decimal(kind):
             return pc.multiply_checked(values.cast(pa.int64()), weights)
+        with suppress(Unlike, pa.ArrowInvalid):
+            whole = pc.multiply_checked(pa.chunked_array([unscaled(values)]), weights)
+            made = with_point(whole.to_numpy(), pa.decimal128(38, kind.scale), values.is_valid())
+            return pa.chunked_array([made])
+        # Some have more than 63 bits.
         wide = values.cast(pa.decimal256(kind.precision, kind.scale))
         product = pc.multiply_checked(wide, weights.cast(pa.decimal256(19, 0)))
         return product.cast(pa.decimal128(38, kind.scale))

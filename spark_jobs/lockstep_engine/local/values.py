@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from types import MappingProxyType
 
@@ -248,21 +249,30 @@ def unscaled(column: pa.ChunkedArray) -> Integers:
     where one has more than 63 bits."""
     if not pa.types.is_decimal(column.type):
         return numbers_inside(column)
-    filled = pc.fill_null(column, pa.scalar(Decimal(0), column.type)).combine_chunks()
-    first = filled.offset * 16
-    words = bytes(filled.buffers()[1][first : first + len(filled) * 16])
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(Decimal(0), column.type))
+    filled = column.combine_chunks()
+    words = np.frombuffer(filled.buffers()[1], np.int64, 2 * len(filled), 16 * filled.offset)
     # The lower half of each comes first.
-    halves = np.frombuffer(words, np.int64).reshape(-1, 2)
-    whole: Integers = halves[:, 0]
+    halves = words.reshape(-1, 2)
+    whole: Integers = np.ascontiguousarray(halves[:, 0])
     if np.any(halves[:, 1] != whole >> 63):
         raise Unlike
     return whole
 
 
-def with_point(numbers: Integers, kind: pa.Decimal128Type) -> pa.Array:
-    """Whole numbers as decimals of that kind, without a point before."""
-    halves = np.stack([numbers, numbers >> 63], axis=1)
-    return pa.Array.from_buffers(kind, len(halves), [None, pa.py_buffer(halves.tobytes())])
+def with_point(
+    numbers: Integers, kind: pa.Decimal128Type, is_there: pa.Array | pa.ChunkedArray | None = None
+) -> pa.Array:
+    """Whole numbers as decimals of that kind, without a point before; null where none is there."""
+    halves = np.empty((len(numbers), 2), np.int64)
+    halves[:, 0] = numbers
+    np.right_shift(numbers, 63, out=halves[:, 1])
+    made = pa.Array.from_buffers(kind, len(halves), [None, pa.py_buffer(halves)])
+    if is_there is None or pc.all(is_there).as_py():
+        return made
+    there = is_there.combine_chunks() if isinstance(is_there, pa.ChunkedArray) else is_there
+    return pc.if_else(there, made, pa.scalar(None, kind))
 
 
 def added(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -281,17 +291,39 @@ def grouped(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table:
     one overflows."""
     columns = {by: rows[by]}
     for name, merge in merges.items():
-        columns[name] = _widened(rows[name]) if merge == "sum" else rows[name]
-        if merge == "sum":
-            check_sum(columns[name])
+        columns[name] = _to_sum(rows[name]) if merge == "sum" else rows[name]
     wide = pa.table(columns)
     found = _by_table(wide, by, merges)
     if found is None:
         found = _by_hash(wide, by, merges)
     try:
-        return pa.table({by: found[by]} | {n: found[n].cast(rows[n].type) for n in merges})
+        return pa.table({by: found[by]} | {n: _summed(found[n], rows[n].type) for n in merges})
     except pa.ArrowInvalid as error:
         raise Unlike from error
+
+
+def _to_sum(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values as numbers that are added up without overflow: decimals as whole numbers, if they are
+    small enough, which takes a fifth of the time. Raises Unlike where some may overflow."""
+    if not pa.types.is_decimal(column.type):
+        check_sum(column)
+        return column
+    if pa.types.is_decimal128(column.type):
+        with suppress(Unlike):
+            is_null = column.is_null().to_numpy() if column.null_count else None
+            whole = pa.chunked_array([pa.array(unscaled(column), mask=is_null)])
+            check_sum(whole)
+            return whole
+    return _widened(column)
+
+
+def _summed(sums: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """What has been added up, as a type. Raises ArrowInvalid where it has not as many digits."""
+    if not (pa.types.is_decimal(kind) and pa.types.is_integer(sums.type)):
+        return sums.cast(kind)
+    wide = pa.decimal128(max(19, kind.precision), kind.scale)
+    made = with_point(pc.fill_null(sums, 0).to_numpy(), wide, sums.is_valid())
+    return pa.chunked_array([made if wide == kind else made.cast(kind)])
 
 
 def _by_hash(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table:
