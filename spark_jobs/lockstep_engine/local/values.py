@@ -249,15 +249,18 @@ def unscaled(column: pa.ChunkedArray) -> Integers:
     where one has more than 63 bits."""
     if not pa.types.is_decimal(column.type):
         return numbers_inside(column)
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar(Decimal(0), column.type))
-    filled = column.combine_chunks()
-    words = np.frombuffer(filled.buffers()[1], np.int64, 2 * len(filled), 16 * filled.offset)
-    # The lower half of each comes first.
-    halves = words.reshape(-1, 2)
-    whole: Integers = np.ascontiguousarray(halves[:, 0])
-    if np.any(halves[:, 1] != whole >> 63):
-        raise Unlike
+    whole, first = np.empty(len(column), np.int64), 0
+    for chunk in filter(len, column.chunks):
+        filled = (
+            pc.fill_null(chunk, pa.scalar(Decimal(0), chunk.type)) if chunk.null_count else chunk
+        )
+        words = np.frombuffer(filled.buffers()[1], np.int64, 2 * len(filled), 16 * filled.offset)
+        # The lower half of each comes first.
+        lower, upper = words.reshape(-1, 2).T
+        if np.any(upper != lower >> 63):
+            raise Unlike
+        whole[first : first + len(filled)] = lower
+        first += len(filled)
     return whole
 
 
