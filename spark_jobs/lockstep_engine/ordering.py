@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from lockstep.sql.circuit import Circuit, TraceSpec, operators_above
 from lockstep.sql.plans.nodes import Scan
+from lockstep.threads import in_parallel, processors
 from lockstep_engine.deltas import quoted
 from lockstep_engine.local.rows import Rows
 
@@ -42,7 +43,8 @@ def in_order(
             if trace.is_index or (trace.key and of_tables):
                 traces[trace.table] = trace
 
-    def ordered(table: str, rows: DataFrame | Rows) -> DataFrame | Rows:
+    def ordered(table: str) -> DataFrame | Rows:
+        rows = appends[table]
         if table not in traces:
             return rows
         trace = traces[table]
@@ -53,7 +55,7 @@ def in_order(
             return spread(rows, trace.key, max(2, files_of(records)))
         return rows.sortWithinPartitions(*map(quoted, trace.key))
 
-    return {table: ordered(table, rows) for table, rows in appends.items()}
+    return dict(zip(appends, in_parallel(ordered, appends, processors()), strict=True))
 
 
 def few_in_order(
