@@ -30,6 +30,7 @@ from lockstep_engine.evaluation import Evaluated, LeftToSpark, evaluate_circuit
 from lockstep_engine.local.evaluation import sources_of_use
 from lockstep_engine.local.rehearsal import can_be_worked_out
 from lockstep_engine.local.rows import Rows, fetched_rows
+from lockstep_engine.local.values import NOT_HERE
 from lockstep_engine.ordering import few_in_order, in_order
 from lockstep_engine.ranges import Measures
 from lockstep_engine.reading import read_once
@@ -131,11 +132,14 @@ class Attempt:
         return Worked(fetches, decoded, bad, evaluated)
 
     def _ordered(self, evaluated: Evaluated, context: Context) -> dict[str, DataFrame | Rows]:
-        """What is appended, as it is written."""
-        if context.is_small:
-            return few_in_order(self.circuit, evaluated.appends)
+        """What is appended, as it is written. Raises LeftToSpark where it cannot be sorted here."""
         tables = [source.name for source in self.project.sources if source.is_table]
-        return in_order(self.circuit, evaluated.appends, tables, context.records)
+        try:
+            if context.is_small:
+                return few_in_order(self.circuit, evaluated.appends)
+            return in_order(self.circuit, evaluated.appends, tables, context.records)
+        except NOT_HERE as error:
+            raise LeftToSpark from error
 
     def context(self, netted_records: int = 0) -> Context:
         """The interval as operators see it; `netted_records` more than its divisions count."""

@@ -37,8 +37,9 @@ _FEW_HERE, _MOST_HERE = 500_000, 2_000_000
 """Between these lies how many records this process works on by itself, where Spark need do nothing: all
 with two workers, which take half as long again, few with eight, which may well be as fast."""
 _WHOLE_TABLES_HERE = memory_bytes() >> 11
-"""So many rows more, with two workers, of tables that come whole as a pipeline begins, and meet nothing
-that was there: for each there is 2 KiB of memory. Two workers take three times as long for them."""
+"""Up to so many rows come on top, with one or two workers, of tables that come whole as a pipeline
+begins, and meet nothing that was there: for each there is 2 KiB of memory. Two workers take three times
+as long for them."""
 
 _PARTS = 4
 """Partitions that a worker has of a large interval: less of it is in memory at a time."""

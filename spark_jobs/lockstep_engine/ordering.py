@@ -12,6 +12,7 @@ from lockstep.sql.circuit import Circuit, TraceSpec, operators_above
 from lockstep.sql.plans.nodes import Scan
 from lockstep.threads import in_parallel, processors
 from lockstep_engine.deltas import quoted
+from lockstep_engine.local.room import has_room
 from lockstep_engine.local.rows import Rows
 
 __all__ = ["few_in_order", "files_of", "in_order", "spread"]
@@ -32,6 +33,9 @@ def in_order(
     Such a table is read as a whole once, and then come small changes: what these look up is few keys,
     often near one another, which stand in one place of each file then. Of a topic one large interval
     comes after another while it is caught up with, and to sort them takes up to a sixth of each.
+
+    Raises what `NOT_HERE` names for rows that are here and that Arrow cannot sort: 2 GB of texts above
+    all.
     """
     read = {one.node.source for one in circuit.operators if isinstance(one.node, Scan)}
     of_others = operators_above(circuit, read.difference(tables))
@@ -55,7 +59,9 @@ def in_order(
             return spread(rows, trace.key, max(2, files_of(records)))
         return rows.sortWithinPartitions(*map(quoted, trace.key))
 
-    return dict(zip(appends, in_parallel(ordered, appends, processors()), strict=True))
+    held = sum(rows.table.nbytes for rows in appends.values() if isinstance(rows, Rows))
+    at_once = processors() if has_room(2 * held) else 1
+    return dict(zip(appends, in_parallel(ordered, appends, at_once), strict=True))
 
 
 def few_in_order(

@@ -27,8 +27,25 @@ def in_turns(
         for operator in operators:
             yield operator, work(operator)
         return
-    waiting, running = list(operators), dict[Future[_Answer], Operator]()
     ended = dict[int, Future[_Answer]]()
+    try:
+        _work_in_threads(operators, work, at_once, ended)
+        # Of several errors that of the first operator, whoever was first.
+        answers = [(one, ended[one.ref].result()) for one in operators if one.ref in ended]
+    finally:
+        # An error holds what has been made so far, and nobody is to hold that error.
+        ended.clear()
+    yield from answers
+
+
+def _work_in_threads(
+    operators: Sequence[Operator],
+    work: Callable[[Operator], _Answer],
+    at_once: int,
+    ended: dict[int, Future[_Answer]],
+) -> None:
+    """To `ended` is added what has been done, by operator: all of it, or until an error."""
+    waiting, running = list(operators), dict[Future[_Answer], Operator]()
     with ThreadPoolExecutor(at_once) as pool:
         while waiting or running:
             ready = [one for one in waiting if all(ref in ended for ref in one.inputs)]
@@ -40,6 +57,3 @@ def in_turns(
                 ended[running.pop(one).ref] = one
                 if one.exception() is not None:
                     waiting = []
-    # Of several errors that of the first operator, whoever was first.
-    answers = [(one, ended[one.ref].result()) for one in operators if one.ref in ended]
-    yield from answers

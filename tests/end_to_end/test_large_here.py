@@ -390,5 +390,9 @@ def test_a_group_of_all_rows_is_there_before_any_row(bids: Bids, by_spark: list[
     bids.send(1, 10, range(1))
     bids.advance()
     assert bids.view("dear") == {(0, None): 1}
-    assert "Aggregate" in by_spark
+    bid = {"item": 1, "bidder": "a", "at": "2026-01-01T12:00:00"}
+    bids.produce([{**bid, "price": price} for price in (1001, 7, 1003)])
+    bids.advance()
+    assert bids.view("dear") == {(2, 1003): 1}
     assert bids.is_right()
+    assert not by_spark

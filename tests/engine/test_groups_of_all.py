@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
 from sql_builders import project
 
 from lockstep.sql.incremental import build_circuit
+from lockstep_engine import evaluation
 
 pytestmark = pytest.mark.spark
 
@@ -66,11 +67,7 @@ def test_the_row_stays(spark: SparkSession, calls: list[str], merges: bool, is_h
     )
     found = Counter[Any]()
     for step, (rows, weight, there) in enumerate(STEPS):
-        columns = list(zip(*((*row, weight, step) for row in rows), strict=True))
-        delta = pa.table(
-            [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], SCHEMA
-        )
-        deltas = {"t": as_frame(spark, delta)}
+        deltas = {"t": as_frame(spark, _delta([(row, step) for row in rows], weight))}
         outputs = runner.run(deltas, (step, step), len(rows), step == len(STEPS) - 1)
         for row, count, _ in changes_of(outputs["w"]):
             found[repr(row)] += count
@@ -80,4 +77,62 @@ def test_the_row_stays(spark: SparkSession, calls: list[str], merges: bool, is_h
 
 
 def _value(call: str, there: bool) -> Any:
-    return VALUES[call][there]
+    return {**VALUES, "count(b)": (0, 2), "avg(b)": (None, 5.0)}[call][there]
+
+
+WORKED_OUT = ["count(*)", "count(b)", "sum(b)", "min(b)", "max(x)", "sum(x)", "avg(x)", "avg(b)"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [ELSEWHERE],
+        [ELSEWHERE, REACHING],
+        [REACHING, ELSEWHERE],
+        [ELSEWHERE, ELSEWHERE, REACHING, REACHING],
+    ],
+    ids=["none", "later", "at once", "twice"],
+)
+@pytest.mark.parametrize("calls", [["count(*)"], ["avg(x)"], WORKED_OUT], ids=["n", "exact", "all"])
+def test_the_row_of_a_first_interval_needs_no_spark(
+    spark: SparkSession,
+    calls: list[str],
+    steps: list[list[tuple[int, int, float]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is there from the first step on, whatever comes, with the same changes at the same steps; and a
+    second interval goes on from it, whoever works on that."""
+    listed = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
+    view = f"CREATE MATERIALIZED VIEW w AS SELECT {listed} FROM t WHERE a = 1"
+    circuit = build_circuit(project(view, sources=SOURCE))
+    by_spark, evaluate = list[str](), evaluation.evaluate
+
+    def noted(operator: Any, *others: Any) -> Any:
+        by_spark.append(type(operator.node).__name__)
+        return evaluate(operator, *others)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    last = len(steps) - 1
+    first = as_frame(
+        spark, _delta([(row, step) for step, rows in enumerate(steps) for row in rows])
+    )
+    second = as_frame(spark, _delta([(row, last + 1) for row in REACHING]))
+    found = list[Any]()
+    for is_here in (True, False):
+        runner = Runner(spark, circuit, is_here=is_here)
+        by_spark.clear()
+        outputs = [runner.run({"t": first}, (0, last), 9, False)["w"]]
+        assert bool(by_spark) is not is_here
+        outputs.append(runner.run({"t": second}, (last + 1, last + 1), 2, True)["w"])
+        found.append([sorted(map(repr, changes_of(one))) for one in outputs])
+    assert found[0] == found[1]
+    nothing = tuple(_value(call, there=False) for call in calls)
+    assert any(row.startswith(f"({nothing!r}, 1, 0)") for row in found[0][0]) is (
+        steps[0] != REACHING
+    )
+
+
+def _delta(rows: list[tuple[tuple[int, int, float], int]], weight: int = 1) -> pa.Table:
+    """Of rows with their steps."""
+    columns = list(zip(*((*row, weight, step) for row, step in rows), strict=True))
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], SCHEMA)

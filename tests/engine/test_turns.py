@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Barrier, Lock
 from typing import Any
 
@@ -147,3 +150,30 @@ def test_pieces_are_as_small_as_they_can_be(count: int, sizes: list[int]) -> Non
     pieces = [numbers[one] for one in threads.pieces(count, 3)]
     assert [len(one) for one in pieces] == sizes
     assert [number for one in pieces for number in one] == numbers
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_an_error_leaves_nothing_behind(at_once: int) -> None:
+    """What had been made until then goes with it, whenever garbage is collected."""
+
+    class Made:
+        pass
+
+    def fail() -> weakref.ref[Made]:
+        made = Made()
+
+        def work(operator: Operator) -> Made:
+            if operator.ref == 3:
+                raise KeyError(made)
+            return made
+
+        with suppress(KeyError):
+            list(in_turns(DIAMONDS, work, at_once))
+        return weakref.ref(made)
+
+    gc.disable()
+    try:
+        left = fail()
+        assert left() is None
+    finally:
+        gc.enable()

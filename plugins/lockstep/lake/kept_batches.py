@@ -31,6 +31,7 @@ __all__ = [
     "batches_of_group",
     "footer_of",
     "is_footer_kept",
+    "kept_bytes",
     "place_of",
     "places_of_batches",
     "places_of_rows",
@@ -74,6 +75,12 @@ def footer_of(files: FileIO, path: str) -> pq.FileMetaData:
 def is_footer_kept(path: str) -> bool:
     """Whether `footer_of` has no file to open."""
     return path in _FOOTERS
+
+
+def kept_bytes() -> int:
+    """About how many bytes of batches are kept now."""
+    with _LOCK:
+        return int(_KEPT.currsize)
 
 
 def places_of_batches(rows: int) -> range:

@@ -51,16 +51,22 @@ def _times(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray
     try:
         if not pa.types.is_decimal(kind):
             return pc.multiply_checked(values.cast(pa.int64()), weights)
-        with suppress(Unlike, pa.ArrowInvalid):
-            whole = pc.multiply_checked(pa.chunked_array([unscaled(values)]), weights)
-            made = with_point(whole.to_numpy(), pa.decimal128(38, kind.scale), values.is_valid())
-            return pa.chunked_array([made])
+        if pa.types.is_decimal128(kind):
+            with suppress(Unlike, pa.ArrowInvalid):
+                return _times_small(values, weights)
         # Some have more than 63 bits.
         wide = values.cast(pa.decimal256(kind.precision, kind.scale))
         product = pc.multiply_checked(wide, weights.cast(pa.decimal256(19, 0)))
         return product.cast(pa.decimal128(38, kind.scale))
     except pa.ArrowInvalid as error:
         raise Unlike from error
+
+
+def _times_small(values: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same of small decimals, as whole numbers. Raises Unlike or ArrowInvalid for others."""
+    whole = pc.multiply_checked(pa.chunked_array([unscaled(values)]), weights)
+    kind = pa.decimal128(38, values.type.scale)
+    return pa.chunked_array([with_point(whole.to_numpy(), kind, values.is_valid())])
 
 
 def merged(rows: pa.Table, by: str, accumulators: Sequence[Accumulator]) -> pa.Table:

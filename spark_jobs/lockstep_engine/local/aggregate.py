@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -92,11 +93,12 @@ def aggregated(
     check_types(node, node.keys, by_value, types)
     accumulators = sql.accumulators_of(node, by_value.keys(), types)
     groups = Groups.of(node.keys, delta, traces)
-    # What is made of them is made of these, which are often far fewer than rows.
-    increments = _per_step(
-        increments_of(node.aggregates, accumulators, delta, groups), accumulators, groups
-    )
     table = operator.accumulators.table
+    increments = increments_of(node.aggregates, accumulators, delta, groups)
+    if not node.keys and (table not in traces or not len(traces[table])):
+        increments = _with_nothing(increments, groups)
+    # What is made of them is made of these, which are often far fewer than rows.
+    increments = _per_step(increments, accumulators, groups)
     bins = {
         one: binned(delta.table[one.argument], groups.of_delta, *_weights_and_steps(delta))
         for one in exact_sums_of(node, types)
@@ -200,7 +202,7 @@ class Groups:
 
     def key_columns(self, groups: Integers) -> dict[str, pa.ChunkedArray]:
         """The keys of these groups."""
-        rows = pa.array(self.first[groups])
+        rows = pa.array(self.first[groups]) if self.keys else None
         return {key: self.delta.table[key].take(rows) for key in self.keys}
 
     def key_fields(self) -> list[StructField]:
@@ -223,6 +225,15 @@ def increments_of(
         values = None if argument is None else delta.table[argument]
         columns[one.name] = lifted(one.name, values, weights)
     return pa.table(columns)
+
+
+def _with_nothing(increments: pa.Table, groups: Groups) -> pa.Table:
+    """With an increment of nothing, by which the row of a group of all rows, that has never been told,
+    appears at the first step."""
+    columns = {name: pa.nulls(1, increments[name].type) for name in increments.column_names}
+    zero = np.zeros(1, np.int64)
+    nothing = pa.table({**columns, _GROUP: zero, AT: groups.at(zero, zero + FIRST), sql.ROWS: zero})
+    return pa.concat_tables([nothing, increments])
 
 
 def _per_step(
@@ -289,6 +300,9 @@ def _with_extremes(totals: pa.Table, one: Extremes, groups: Groups, trace: Rows 
         steps = np.append(steps, np.full(len(touched), FIRST - 1))
         values = together(values, held[name].cast(values.type))
         weights = np.append(weights, held[WEIGHT].to_numpy())
+    if not len(values):
+        nothing = pa.nulls(len(totals), values.type)
+        return reduce(lambda made, new: made.append_column(new, nothing), one.names, totals)
     by_value = ranked(values)
     # A number belongs to one group.
     numbers = np.where(by_value < 0, -1, of * (by_value.max(initial=0) + 1) + by_value)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lockstep.sql.circuit import Circuit, Operator, columns_read
 from lockstep.sql.plans.nodes import (
+    Aggregate,
     MultiwayJoin,
     Scan,
     SessionGroups,
@@ -88,7 +89,8 @@ class LocalOperators:
             rows = None if ref in self.silent else self.rows.of(ref)
             if rows is None and ref not in self.silent:
                 return None
-            if rows is not None and len(rows):
+            is_of_all = context.is_first and _is_of_all(operator)
+            if rows is not None and (len(rows) or is_of_all):
                 changes[place] = rows
             elif context.is_first:
                 # All tables are made now, those of nothing by Spark: what it reads is little.
@@ -185,6 +187,11 @@ def _tried(work: Callable[[], _Answer | None]) -> _Answer | None:
         return work()
     except NOT_HERE:
         return None
+
+
+def _is_of_all(operator: Operator) -> bool:
+    """Whether there is a row of no rows, too."""
+    return isinstance(operator.node, Aggregate) and not operator.node.keys
 
 
 def _can_be(operator: Operator) -> bool:

@@ -57,6 +57,8 @@ class Bins:
 
     def after(self, groups: Integers, steps: Integers) -> Doubles:
         """The sums of these groups after these steps; 0 where there is no change at a step."""
+        if not len(self.groups):
+            return np.zeros(len(groups))
         at, sums = running_sums(self.groups, self.bins, self.steps, self.parts)
         span = int(max(steps.max(initial=0), self.steps.max(initial=0))) + 2
         known = self.groups[at] * span + self.steps[at] + 1

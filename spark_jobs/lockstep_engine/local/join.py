@@ -26,6 +26,7 @@ from lockstep_engine.deltas import FIRST, STEP, UNTIL, WEIGHT
 from lockstep_engine.kernels.groups import Integers, in_order, pairs, spread
 from lockstep_engine.local.changes import periods, standing
 from lockstep_engine.local.linear import MOST_ROWS, Sifted
+from lockstep_engine.local.room import has_room
 from lockstep_engine.local.rows import Rows
 from lockstep_engine.local.values import has_order, is_key, matched, together
 
@@ -183,11 +184,12 @@ class _Room:
 
     def has(self, left: pa.Table, right: pa.Table, pairs: int) -> bool:
         """Whether there is some for so many pairs of these rows; it is taken."""
+        ours, theirs = (one.nbytes * pairs // max(1, len(one)) for one in (left, right))
         with self._taking:
             self.pairs -= pairs
-            self._left -= left.nbytes * pairs // max(1, len(left))
-            self._right -= right.nbytes * pairs // max(1, len(right))
-            return min(self.pairs, self._left, self._right) >= 0
+            self._left -= ours
+            self._right -= theirs
+            return min(self.pairs, self._left, self._right) >= 0 and has_room(ours + theirs)
 
 
 def _pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Integers] | None:

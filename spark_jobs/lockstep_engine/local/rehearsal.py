@@ -105,8 +105,7 @@ def _tried(
         return _judged(upserted(operator, _of_a_record(rows[0]), {}).delta)
     if are_sessions(operator):
         return _judged(sessions(operator, rows[0], {}).delta)
-    # Without a key there is a row of nothing, whatever comes, which is Spark's to make.
-    if isinstance(node, Aggregate) and node.keys and is_aggregated(operator):
+    if isinstance(node, Aggregate) and is_aggregated(operator):
         return _judged(aggregated(_NoSpark(), operator, rows[0], {}).delta)  # type: ignore[arg-type]
     raise Unlike
 

@@ -37,7 +37,7 @@ __all__ = ["StepChange", "read_changes", "read_few"]
 
 BYTES_PER_TASK = 64 << 20
 _TIMES_HELD = 3
-"""So often there is to be room for rows that are read by this process: they are there a few times."""
+"""So often there is to be room for a table's rows, unless they are few: they are there a few times."""
 _TELLING_ROWS = 200_000
 """By so many it is known about how many bytes all of them will have."""
 FEW_ROWS = 100_000
@@ -71,7 +71,8 @@ class _ReadFiles:
                 yield from self._rows(files, self.changes[number])
 
     def few(self, most: int) -> pa.Table | None:
-        """All rows, read by this process, if they are no more, and little has to be read for them."""
+        """All rows, read by this process, if they are no more, little has to be read for them, and there
+        is room."""
         rows = sum(_rows_expected(one.change) for one in self.changes)
         if rows > most or self._bytes() > FEW_BYTES:
             return None
@@ -146,8 +147,9 @@ class _Room:
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
             times = self._expected / self._rows if self._rows >= _TELLING_ROWS else 1.0
-            to_come = int(_TIMES_HELD * max(times, 1.0) * self._bytes) - self._bytes
-            self.is_short |= not has_room(to_come)
+            all_bytes = int(max(times, 1.0) * self._bytes)
+            if all_bytes > FEW_BYTES and not has_room(_TIMES_HELD * all_bytes - self._bytes):
+                self.is_short = True
             return not self.is_short
 
 
