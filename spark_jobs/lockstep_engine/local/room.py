@@ -9,7 +9,7 @@ from lockstep.memory import memory_bytes
 
 __all__ = ["has_room"]
 
-_MOST_BYTES = max(512 << 20, memory_bytes() // 5)
+_MOST_BYTES = max(512 << 20, memory_bytes() // 4)
 """Of what Arrow has allocated. Columns that NumPy has made, and what it needs besides, come on top."""
 
 
