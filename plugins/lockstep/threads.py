@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -27,8 +28,12 @@ def in_parallel(
     if len(todo) < 2:
         return [work(item) for item in todo]
     with ThreadPoolExecutor(max_workers=min(at_once, len(todo))) as pool:
-        futures = [pool.submit(work, item) for item in todo]
-    return [future.result() for future in futures]
+        futures = deque(pool.submit(work, item) for item in todo)
+    try:
+        return [futures.popleft().result() for _ in todo]
+    finally:
+        # An error holds this frame, and what called it: no future that is left here is to hold an error.
+        futures.clear()
 
 
 def processors() -> int:

@@ -132,11 +132,11 @@ class Attempt:
         return Worked(fetches, decoded, bad, evaluated)
 
     def _ordered(self, evaluated: Evaluated, context: Context) -> dict[str, DataFrame | Rows]:
-        """What is appended, as it is written. Raises LeftToSpark where it cannot be sorted here."""
+        """What is appended, as it is written. Raises LeftToSpark where much cannot be sorted here."""
+        if context.is_small:
+            return few_in_order(self.circuit, evaluated.appends)
         tables = [source.name for source in self.project.sources if source.is_table]
         try:
-            if context.is_small:
-                return few_in_order(self.circuit, evaluated.appends)
             return in_order(self.circuit, evaluated.appends, tables, context.records)
         except NOT_HERE as error:
             raise LeftToSpark from error

@@ -15,6 +15,7 @@ from lockstep.control.job import Placement
 from lockstep_engine import attempt, context, evaluation
 from lockstep_engine.context import Context
 from lockstep_engine.local import room
+from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import file_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -129,6 +130,25 @@ def test_rows_that_have_become_too_many_are_left_to_spark(
     assert set(asked) == {0}, "of each operator, before Spark has worked on any"
     assert any("some of it cannot be worked out here" in line for line in shop.said)
     assert {"MultiwayJoin", "Aggregate"} <= set(by_spark)
+    shop.check(QUERIES)
+
+
+@pytest.mark.usefixtures("by_spark")
+def test_what_arrow_cannot_sort_is_left_to_spark(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order, tried = attempt.in_order, list[bool]()
+
+    def sorting(circuit: Any, appends: Any, *more: Any) -> Any:
+        tried.append(any(isinstance(one, Rows) for one in appends.values()))
+        if tried[-1]:
+            raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+        return in_order(circuit, appends, *more)
+
+    monkeypatch.setattr(attempt, "in_order", sorting)
+    shop.advance()
+    assert tried == [True, False]
+    assert any("some of it cannot be worked out here" in line for line in shop.said)
     shop.check(QUERIES)
 
 

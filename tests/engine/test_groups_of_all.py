@@ -77,9 +77,11 @@ def test_the_row_stays(spark: SparkSession, calls: list[str], merges: bool, is_h
 
 
 def _value(call: str, there: bool) -> Any:
-    return {**VALUES, "count(b)": (0, 2), "avg(b)": (None, 5.0)}[call][there]
+    more = {"count(b)": (0, 2), "avg(b)": (None, 5.0), **dict.fromkeys(DECIMALS, (None, None))}
+    return {**VALUES, **more}[call][there]
 
 
+DECIMALS = ["sum(b * 0.01)", "avg(b * 0.01)", "max(b * 0.01)", "min(b * 0.01)"]
 WORKED_OUT = ["count(*)", "count(b)", "sum(b)", "min(b)", "max(x)", "sum(x)", "avg(x)", "avg(b)"]
 
 
@@ -93,10 +95,14 @@ WORKED_OUT = ["count(*)", "count(b)", "sum(b)", "min(b)", "max(x)", "sum(x)", "a
     ],
     ids=["none", "later", "at once", "twice"],
 )
-@pytest.mark.parametrize("calls", [["count(*)"], ["avg(x)"], WORKED_OUT], ids=["n", "exact", "all"])
+@pytest.mark.parametrize("form", ["debezium", "json"], ids=["changing", "growing"])
+@pytest.mark.parametrize(
+    "calls", [["count(*)"], ["avg(x)"], WORKED_OUT, DECIMALS], ids=["n", "exact", "all", "decimals"]
+)
 def test_the_row_of_a_first_interval_needs_no_spark(
     spark: SparkSession,
     calls: list[str],
+    form: str,
     steps: list[list[tuple[int, int, float]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -104,7 +110,7 @@ def test_the_row_of_a_first_interval_needs_no_spark(
     second interval goes on from it, whoever works on that."""
     listed = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
     view = f"CREATE MATERIALIZED VIEW w AS SELECT {listed} FROM t WHERE a = 1"
-    circuit = build_circuit(project(view, sources=SOURCE))
+    circuit = build_circuit(project(view, sources=SOURCE.replace("debezium", form)))
     by_spark, evaluate = list[str](), evaluation.evaluate
 
     def noted(operator: Any, *others: Any) -> Any:

@@ -35,6 +35,27 @@ def test_pairs_that_take_more_than_a_column_holds_are_left_to_spark(
     assert joined(node, {0: events}, {1: documents}) is None
 
 
+def test_pairs_for_which_there_is_no_room_are_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = MultiwayJoin((EVENTS, DOCUMENTS), (Equality("of", "key"),))
+    events = rows_of(id=list(range(30)), of=[1] * 30, _step=[0] * 30)
+    documents, others = (rows_of(key=[key], text=["x" * 1000], _step=[-1]) for key in (1, 2))
+    asked = list[int]()
+
+    def has_room(more: int) -> bool:
+        asked.append(more)
+        return False
+
+    monkeypatch.setattr(join, "has_room", has_room)
+    assert joined(node, {0: events}, {1: documents}) is None
+    [wanted] = asked
+    assert 30 * 1000 < wanted < 35 * 1000
+    found = joined(node, {0: events}, {1: others})
+    assert found is not None, "for nothing there is always room"
+    assert not len(found.rows)
+
+
 @pytest.mark.parametrize("error", [pa.ArrowInvalid, pa.ArrowCapacityError, Unlike])
 def test_what_arrow_cannot_hold_is_left_to_spark(error: type[Exception]) -> None:
     def work() -> None:

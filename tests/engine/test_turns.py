@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Barrier, Lock
 from typing import Any
@@ -152,8 +152,20 @@ def test_pieces_are_as_small_as_they_can_be(count: int, sizes: list[int]) -> Non
     assert [number for one in pieces for number in one] == numbers
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_an_error_leaves_nothing_behind(at_once: int) -> None:
+def one_by_one(work: Callable[[Operator], object]) -> None:
+    list(in_turns(DIAMONDS, work, 1))
+
+
+def in_turns_of_two(work: Callable[[Operator], object]) -> None:
+    list(in_turns(DIAMONDS, work, 2))
+
+
+def at_the_same_time(work: Callable[[Operator], object]) -> None:
+    threads.in_parallel(work, DIAMONDS)
+
+
+@pytest.mark.parametrize("doing", [one_by_one, in_turns_of_two, at_the_same_time])
+def test_an_error_leaves_nothing_behind(doing: Callable[[Callable[..., Any]], None]) -> None:
     """What had been made until then goes with it, whenever garbage is collected."""
 
     class Made:
@@ -168,7 +180,7 @@ def test_an_error_leaves_nothing_behind(at_once: int) -> None:
             return made
 
         with suppress(KeyError):
-            list(in_turns(DIAMONDS, work, at_once))
+            doing(work)
         return weakref.ref(made)
 
     gc.disable()

@@ -189,7 +189,8 @@ class _Room:
             self.pairs -= pairs
             self._left -= ours
             self._right -= theirs
-            return min(self.pairs, self._left, self._right) >= 0 and has_room(ours + theirs)
+            is_there = min(self.pairs, self._left, self._right) >= 0
+        return is_there and (not pairs or has_room(ours + theirs))
 
 
 def _pairs(ours: Integers, theirs: Integers, most: int) -> tuple[Integers, Integers] | None:
@@ -209,8 +210,9 @@ def _taken(rows: pa.Table, places: Integers) -> pa.Table:
 
 
 def _most_pairs(ours: int, theirs: int) -> int:
-    """More are not made here of so many rows."""
-    return max(MOST_ROWS, 2 * (ours + theirs))
+    """More are not made here of so many rows: of many that one row meets which changes at each of a few
+    steps, some times as many."""
+    return max(MOST_ROWS, 8 * (ours + theirs))
 
 
 def _pairs_then(
