@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import hypothesis
@@ -181,3 +181,19 @@ def settings(tmp_path: Path) -> Settings:
 def database() -> str:
     """A name that no other test uses, for a database, a topic or a pipeline."""
     return f"t{uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What kinds of operators Spark evaluates."""
+    from lockstep_engine import evaluation
+
+    found: list[str] = []
+    evaluate = evaluation.evaluate
+
+    def noted(operator: Any, *others: Any) -> Any:
+        found.append(type(operator.node).__name__)
+        return evaluate(operator, *others)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    return found

@@ -208,9 +208,11 @@ class _Building:
                 return {}
             here = LocalOperators(self.operators, self.silent, self.local, self.touched)
             begun = here.begin(operator, self.context)
-        if callable(begun) and self.is_large and not has_room():
-            raise LeftToSpark
-        made = begun() if callable(begun) else None
+        made = None
+        if callable(begun):
+            if self.is_large and not has_room():
+                raise LeftToSpark
+            made = begun()
         with self.lock:
             found = here.end(operator, made, self.context) if callable(begun) else begun
             if found is not None:

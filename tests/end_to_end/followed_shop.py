@@ -35,6 +35,13 @@ MERGE_ON_READ = {
 DELETION_VECTORS = {**MERGE_ON_READ, "format-version": "3"}
 FULL_READ = "that only a full read can compare"
 ORDERS = "id BIGINT, customer STRING, amount INT, placed TIMESTAMP"
+CUSTOMERS = "customer STRING, country STRING"
+QUERIES = {
+    "big": "SELECT o.id, o.amount, o.placed, c.country FROM @orders o "
+    "JOIN @customers c ON o.customer = c.customer WHERE o.amount > 40",
+    "totals": "SELECT c.country, count(*) AS n, sum(o.amount) AS total, max(o.amount) AS most "
+    "FROM @orders o JOIN @customers c ON o.customer = c.customer GROUP BY c.country",
+}
 REWRITE = (
     "CALL lake.system.rewrite_data_files(table => '@orders', options => map('rewrite-all', 'true'))"
 )
@@ -163,6 +170,16 @@ def make_orders(shop: Shop, properties: dict[str, str], count: int = 300) -> Non
         "INSERT INTO @orders SELECT id, concat('c', id % 7), CAST(id % 100 AS INT), "
         f"timestamp_micros(id * 1000000) FROM range({count})"
     )
+
+
+def two_tables(shop: Shop, properties: dict[str, str]) -> None:
+    make_orders(shop, properties)
+    shop.make("customers", CUSTOMERS, properties)
+    shop.sql(
+        "INSERT INTO @customers SELECT concat('c', id), element_at(array('NL', 'DE', 'FR'), "
+        "CAST(id % 3 + 1 AS INT)) FROM range(6)"
+    )
+    shop.deploy(QUERIES, shop.source("orders", ORDERS) + shop.source("customers", CUSTOMERS))
 
 
 def rows(frame: Any) -> Counter[tuple[Any, ...]]:

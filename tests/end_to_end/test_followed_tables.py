@@ -34,35 +34,20 @@ from followed_shop import (
     FULL_READ,
     MERGE_ON_READ,
     ORDERS,
+    QUERIES,
     REWRITE,
     Shop,
     make_orders,
     rows,
+    two_tables,
 )
 
 pytestmark = [pytest.mark.spark]
 
-CUSTOMERS = "customer STRING, country STRING"
-QUERIES = {
-    "big": "SELECT o.id, o.amount, o.placed, c.country FROM @orders o "
-    "JOIN @customers c ON o.customer = c.customer WHERE o.amount > 40",
-    "totals": "SELECT c.country, count(*) AS n, sum(o.amount) AS total, max(o.amount) AS most "
-    "FROM @orders o JOIN @customers c ON o.customer = c.customer GROUP BY c.country",
-}
 COUNTS = {
     "counts": "SELECT customer, count(*) AS n, sum(amount) AS total FROM @orders GROUP BY customer"
 }
 NEW_ORDER = "INSERT INTO @orders VALUES ({}, 'c1', 77, TIMESTAMP '2026-01-01 00:00:00Z')"
-
-
-def two_tables(shop: Shop, properties: dict[str, str]) -> None:
-    make_orders(shop, properties)
-    shop.make("customers", CUSTOMERS, properties)
-    shop.sql(
-        "INSERT INTO @customers SELECT concat('c', id), element_at(array('NL', 'DE', 'FR'), "
-        "CAST(id % 3 + 1 AS INT)) FROM range(6)"
-    )
-    shop.deploy(QUERIES, shop.source("orders", ORDERS) + shop.source("customers", CUSTOMERS))
 
 
 def count_orders(shop: Shop, more: str = "", rows_per_step: int = 1_000_000) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from lockstep.adapters.kafka import create_topics
 from lockstep.control.kafka_options import KafkaConnection
 from lockstep.lake import lookups
-from lockstep_engine import attempt, evaluation
+from lockstep_engine import attempt
 from lockstep_engine.context import Context
 from lockstep_engine.local import linear
 from lockstep_engine.sources import reading_here
@@ -118,20 +118,6 @@ def bids(
         {database: 3, f"{database}_items": 1, f"{database}_changes": 1},
     )
     return Bids(spark, settings, database, tmp_path / "project")
-
-
-@pytest.fixture
-def by_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kinds of operators Spark evaluates."""
-    found: list[str] = []
-    evaluate = evaluation.evaluate
-
-    def noted(operator: Any, *others: Any) -> Any:
-        found.append(type(operator.node).__name__)
-        return evaluate(operator, *others)
-
-    monkeypatch.setattr(evaluation, "evaluate", noted)
-    return found
 
 
 @pytest.fixture(params=["here", "here, read by others", "Spark"])

@@ -19,57 +19,37 @@ from lockstep_engine.local.rows import Rows
 from lockstep_engine.sources import file_rows
 
 sys.path.insert(0, str(Path(__file__).parent))
-from followed_shop import COPY_ON_WRITE, ORDERS, Shop, make_orders
+from followed_shop import COPY_ON_WRITE, QUERIES, Shop, two_tables
 
 pytestmark = [pytest.mark.spark]
 
-CUSTOMERS = "customer STRING, country STRING"
-QUERIES = {
-    "big": "SELECT o.id, o.amount, c.country FROM @orders o "
-    "JOIN @customers c ON o.customer = c.customer WHERE o.amount > 40",
-    "totals": "SELECT c.country, count(*) AS n, sum(o.amount) AS total, max(o.amount) AS most "
-    "FROM @orders o JOIN @customers c ON o.customer = c.customer GROUP BY c.country",
-}
 ROWS = 300
 SMALL = "INSERT INTO @orders SELECT {0} + id, 'c1', CAST(id AS INT), NULL FROM range({1})"
 
 
 @pytest.fixture
-def by_spark(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kinds of operators Spark evaluates. Every interval is a large one, and more than a hundred
-    rows are Spark's, as a rule; some hundred orders, and six customers, have come."""
+def begun(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """Three hundred orders and six customers have come. Every interval is a large one, and more than a
+    hundred rows are Spark's, as a rule."""
     monkeypatch.setattr(attempt, "FEW_RECORDS", 0)
     monkeypatch.setattr(attempt, "Context", partial(Context, many_records=0))
     monkeypatch.setattr(context, "_FEW_HERE", 25)
     monkeypatch.setattr(context, "_MOST_HERE", 100)
-    found, evaluate = list[str](), evaluation.evaluate
-
-    def noted(operator: Any, *others: Any) -> Any:
-        found.append(type(operator.node).__name__)
-        return evaluate(operator, *others)
-
-    monkeypatch.setattr(evaluation, "evaluate", noted)
-    make_orders(shop, COPY_ON_WRITE, ROWS)
-    shop.make("customers", CUSTOMERS, COPY_ON_WRITE)
-    shop.sql(
-        "INSERT INTO @customers SELECT concat('c', id), element_at(array('NL', 'DE', 'FR'), "
-        "CAST(id % 3 + 1 AS INT)) FROM range(6)"
-    )
-    shop.deploy(QUERIES, shop.source("orders", ORDERS) + shop.source("customers", CUSTOMERS))
-    return found
+    two_tables(shop, COPY_ON_WRITE)
+    return shop
 
 
 @pytest.mark.parametrize(("most", "is_here"), [(306, True), (305, False)])
 def test_tables_that_come_whole_may_have_more_rows_than_later_changes(
-    shop: Shop, by_spark: list[str], most: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
+    begun: Shop, by_spark: list[str], most: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "_WHOLE_TABLES_HERE", most)
-    shop.advance()
-    shop.check(QUERIES)
+    begun.advance()
+    begun.check(QUERIES)
     assert bool(by_spark) is not is_here
     for first, count in ((1000, 100), (2000, 101)):
         by_spark.clear()
-        shop.follow([SMALL.format(first, count)], QUERIES)
+        begun.follow([SMALL.format(first, count)], QUERIES)
         assert bool(by_spark) is (count > 100)
 
 
@@ -103,20 +83,20 @@ def test_how_many_rows_are_worked_on_by_the_driver(
 
 
 def test_rows_for_which_there_is_no_room_are_read_by_spark(
-    shop: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+    begun: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "_MOST_BYTES", 0)
     # Few rows are read in any case.
     monkeypatch.setattr(file_rows, "FEW_BYTES", 0)
     monkeypatch.setattr(file_rows._ReadFiles, "_bytes", lambda _: 0)
-    shop.advance()
-    assert any("not all of it can be read here" in line for line in shop.said)
+    begun.advance()
+    assert any("not all of it can be read here" in line for line in begun.said)
     assert {"MultiwayJoin", "Aggregate"} <= set(by_spark)
-    shop.check(QUERIES)
+    begun.check(QUERIES)
 
 
 def test_rows_that_have_become_too_many_are_left_to_spark(
-    shop: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
+    begun: Shop, by_spark: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[int]()
 
@@ -125,17 +105,16 @@ def test_rows_that_have_become_too_many_are_left_to_spark(
         return len(asked) < 2
 
     monkeypatch.setattr(evaluation, "has_room", is_there)
-    shop.advance()
+    begun.advance()
     assert len(asked) >= 2
     assert set(asked) == {0}, "of each operator, before Spark has worked on any"
-    assert any("some of it cannot be worked out here" in line for line in shop.said)
+    assert any("some of it cannot be worked out here" in line for line in begun.said)
     assert {"MultiwayJoin", "Aggregate"} <= set(by_spark)
-    shop.check(QUERIES)
+    begun.check(QUERIES)
 
 
-@pytest.mark.usefixtures("by_spark")
 def test_what_arrow_cannot_sort_is_left_to_spark(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    begun: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_order, tried = attempt.in_order, list[bool]()
 
@@ -146,10 +125,10 @@ def test_what_arrow_cannot_sort_is_left_to_spark(
         return in_order(circuit, appends, *more)
 
     monkeypatch.setattr(attempt, "in_order", sorting)
-    shop.advance()
+    begun.advance()
     assert tried == [True, False]
-    assert any("some of it cannot be worked out here" in line for line in shop.said)
-    shop.check(QUERIES)
+    assert any("some of it cannot be worked out here" in line for line in begun.said)
+    begun.check(QUERIES)
 
 
 @pytest.mark.parametrize(

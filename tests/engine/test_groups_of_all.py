@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
 from sql_builders import project
 
 from lockstep.sql.incremental import build_circuit
-from lockstep_engine import evaluation
 
 pytestmark = pytest.mark.spark
 
@@ -104,20 +103,13 @@ def test_the_row_of_a_first_interval_needs_no_spark(
     calls: list[str],
     form: str,
     steps: list[list[tuple[int, int, float]]],
-    monkeypatch: pytest.MonkeyPatch,
+    by_spark: list[str],
 ) -> None:
     """It is there from the first step on, whatever comes, with the same changes at the same steps; and a
     second interval goes on from it, whoever works on that."""
     listed = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
     view = f"CREATE MATERIALIZED VIEW w AS SELECT {listed} FROM t WHERE a = 1"
     circuit = build_circuit(project(view, sources=SOURCE.replace("debezium", form)))
-    by_spark, evaluate = list[str](), evaluation.evaluate
-
-    def noted(operator: Any, *others: Any) -> Any:
-        by_spark.append(type(operator.node).__name__)
-        return evaluate(operator, *others)
-
-    monkeypatch.setattr(evaluation, "evaluate", noted)
     last = len(steps) - 1
     first = as_frame(
         spark, _delta([(row, step) for step, rows in enumerate(steps) for row in rows])
