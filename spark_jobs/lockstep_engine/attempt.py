@@ -106,28 +106,33 @@ class Attempt:
     def _work(self, kept: list[DataFrame], fetches: Fetches | None) -> Worked:
         context = self.context()
         configure_session(context)
-        with self.watch.part("decode"):
-            catalog = OpenCatalog(self.job.catalog)
+        part = self.watch.part
+        catalog = OpenCatalog(self.job.catalog)
+        with part("read"):
             context, decoded, followed = self._read(context, catalog, kept)
-            unread = {name: one for name, one in decoded.items() if one.passed is None}
-            # Spark reads the records while the frames over them are built.
-            with ThreadPoolExecutor(max_workers=1) as beside:
-                counting = beside.submit(self.count_errors, unread)
-                deltas: dict[str, DataFrame | Rows] = {n: one.delta for n, one in decoded.items()}
-                deltas.update({name: one.delta for name, one in followed.items()})
-                deltas.update(self.known)
-                measures = Measures(deltas)
+        unread = {name: one for name, one in decoded.items() if one.passed is None}
+        # Spark reads the records while the frames over them are built.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            counting = beside.submit(self.count_errors, unread)
+            deltas: dict[str, DataFrame | Rows] = {n: one.delta for n, one in decoded.items()}
+            deltas.update({name: one.delta for name, one in followed.items()})
+            deltas.update(self.known)
+            measures = Measures(deltas)
+            with part("read"):
                 context = self._netted(context, followed, measures)
                 deltas.update(self._fetched(context, followed, measures))
-                silent, before = self._silent(deltas, followed), self._before(catalog)
-                if context.records > FEW_RECORDS and not context.is_all_here:
-                    fetches = None
-                begin = None if fetches is None else fetches.begin
+            silent, before = self._silent(deltas, followed), self._before(catalog)
+            if context.records > FEW_RECORDS and not context.is_all_here:
+                fetches = None
+            begin = None if fetches is None else fetches.begin
+            with part("operators"):
                 evaluated = evaluate_circuit(
                     self.circuit, deltas, silent, before, context, measures, begin
                 )
-                kept.extend(evaluated.kept)
+            kept.extend(evaluated.kept)
+            with part("sort"):
                 evaluated = replace(evaluated, appends=self._ordered(evaluated, context))
+            with part("count errors"):
                 bad = counting.result()
         return Worked(fetches, decoded, bad, evaluated)
 

@@ -158,6 +158,10 @@ GROUPS = {
     "GROUP BY c",
     "distinct pair": "SELECT c, count(DISTINCT a, b) AS n FROM t GROUP BY c",
     "two distinct, no key": "SELECT count(DISTINCT a) AS n, sum(DISTINCT b) AS k, count(*) AS m FROM t",
+    "distinct filtered": "SELECT c, count(DISTINCT a) AS n, count(DISTINCT a) FILTER (WHERE b > 1) "
+    "AS f, sum(DISTINCT a) FILTER (WHERE b IS NULL) AS s, avg(b) AS mean FROM t GROUP BY c",
+    "distinct filtered, no key": "SELECT count(DISTINCT a) FILTER (WHERE b > 1) AS n, count(*) AS m, "
+    "count(DISTINCT a) FILTER (WHERE b < 1) AS k FROM t",
     "booleans": "SELECT c, bool_and(ok) AS every_one, bool_or(ok) AS any_one, every(a > 0) AS e, "
     "some(a > 0) AS s FROM t GROUP BY c",
     "bits": "SELECT c, bit_and(a) AS x, bit_or(a) AS y, bit_xor(b) AS z FROM t GROUP BY c",

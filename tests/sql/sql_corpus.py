@@ -65,6 +65,18 @@ QUERIES = {
     "x FROM t GROUP BY c",
     "distinct global": "SELECT count(DISTINCT a) AS n, count(*) AS m, count(b) AS k FROM t "
     "WHERE a > 100",
+    "distinct filtered": "SELECT c, count(DISTINCT a) AS n, sum(DISTINCT a) FILTER (WHERE b < 1) AS s, "
+    "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c",
+    "distinct filtered and plain": "SELECT c, count(*) AS m, count(DISTINCT a) AS n, "
+    "count(DISTINCT a) FILTER (WHERE b > 1 AND b < 9) AS f FROM t GROUP BY c",
+    "distinct filtered alike": "SELECT count(DISTINCT a) FILTER (WHERE b > 1) AS n, count(*) AS m, "
+    "sum(DISTINCT a) FILTER (WHERE b > 1) AS s FROM t",
+    "distinct filtered of expressions": "SELECT count(DISTINCT a + b) FILTER (WHERE b <> 0) AS n, "
+    "count(DISTINCT a + b) FILTER (WHERE b > 1) AS k FROM t",
+    "distinct filtered of two": "SELECT c, count(DISTINCT a) AS n, count(DISTINCT a, b) AS k, "
+    "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c",
+    "distinct filtered by a key": "SELECT a, count(DISTINCT a) FILTER (WHERE a > 1) AS n, "
+    "count(DISTINCT b) AS k, count(DISTINCT a) AS m FROM t GROUP BY a",
     "distinct of a key": "SELECT a, count(DISTINCT a) AS n FROM t GROUP BY a",
     "min distinct": "SELECT c, min(DISTINCT a) AS n, sum(b) AS s FROM t GROUP BY c",
     "underscores inside": "WITH q AS (SELECT a AS _step, b AS step, count(*) AS _weight FROM t GROUP BY "

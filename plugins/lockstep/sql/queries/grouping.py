@@ -29,7 +29,7 @@ from lockstep.sql.plans.nodes import (
     UnionAll,
 )
 from lockstep.sql.plans.shapes import Shape
-from lockstep.sql.queries.distinct import GroupedCall, grouped
+from lockstep.sql.queries.distinct import Filtered, GroupedCall, grouped
 from lockstep.sql.queries.functions import (
     AGGREGATES,
     COLLECTED,
@@ -362,11 +362,16 @@ class Grouping:
         argument = self._argument(node, arguments, function, distinct)
         if function_name(node) == "count_if" and argument is not None:
             argument = _case(argument, Expression("1"))
-        if condition is not None:
-            argument = _case(condition, argument or Expression("1"))
         distinct = distinct and not function.is_extreme  # min(DISTINCT x) is min(x)
+        filtered = None
+        if condition is not None:
+            if distinct and argument and argument.is_column:
+                # All but a column might fail where the condition is false.
+                is_met = self._project(_case(condition, Expression("1")), "_if")
+                filtered = Filtered(self._project(argument, "_arg"), is_met)
+            argument = _case(condition, argument or Expression("1"))
         column = self._project(argument, "_arg") if argument else None
-        return GroupedCall("", function, column, distinct=distinct, node=node)
+        return GroupedCall("", function, column, distinct=distinct, node=node, filtered=filtered)
 
     def _collected(self, node: Any) -> GroupedCall:
         """Any other aggregate: Spark's own function over the rows of the group, as it stands.
