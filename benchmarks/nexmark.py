@@ -59,6 +59,10 @@ ENGINES = (
     "lockstep_decoded",
     "lockstep",
 )
+OPERATORS = "lockstep_operators"
+"""The name of what `lockstep_decoded` takes for its operators alone."""
+SHORTEST = 0.001
+"""The seconds that a stopwatch tells apart."""
 OTHER_EACH_TIME = frozenset({"q12"})
 """Its rows depend on when a bid was processed: engines agree on how many there are in all."""
 
@@ -218,6 +222,9 @@ def record(engine: str, query: str, found: Found, records: int, events: int) -> 
     warm = min(answer.seconds[1:] or answer.seconds, default=None)
     is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
     rate = round(records / warm) if warm is not None and is_good else None
+    if rate is not None and answer.operators:
+        least = max(min(answer.operators[1:] or answer.operators), SHORTEST)
+        results.update(f"events_per_second/{query}/{OPERATORS}", round(records / least))
     entry = {
         "events": events,
         "records": records,

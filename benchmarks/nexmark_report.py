@@ -21,6 +21,7 @@ ENGINES = {
     "spark_batch": "Spark batch",
     "lockstep_decoded": "Lockstep, decoded",
     "spark_batch_decoded": "Spark batch, decoded",
+    "lockstep_operators": "Lockstep, operators alone",
     "dbsp": "DBSP, in memory",
 }
 """Those that read JSON from Kafka, then those that are given rows."""

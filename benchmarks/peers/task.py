@@ -51,11 +51,13 @@ class Task:
 @dataclass(frozen=True)
 class Answer:
     """The seconds of each run in turn; or, where the engine does not take the query, what it says.
-    `failed` is what went wrong where it does take it."""
+    `failed` is what went wrong where it does take it. `operators` are the seconds of each run in which
+    rows in memory became rows in memory, where somebody has told them apart."""
 
     seconds: tuple[float, ...] = ()
     refused: str = ""
     failed: str = ""
+    operators: tuple[float, ...] = ()
 
 
 def timed_runs(runs: int, work: Callable[[int], object]) -> tuple[float, ...]:

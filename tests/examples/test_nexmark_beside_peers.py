@@ -97,6 +97,21 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
     }
 
 
+def test_operators_have_a_rate_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, Any] = {}
+    monkeypatch.setattr(nexmark.results, "update", written.__setitem__)
+    answer = Answer((9.0, 2.0, 4.0), operators=(8.0, 0.5, 0.25))
+    nexmark.record("lockstep_decoded", "q0", (answer, "equal"), 1000, 1000)
+    of_query = "events_per_second/q0/"
+    assert written[f"{of_query}lockstep_decoded"] == 500
+    assert written[f"{of_query}lockstep_operators"] == 4000, "of the best run but the cold one"
+    written.clear()
+    nexmark.record("lockstep_decoded", "q0", (answer, "WRONG: other rows"), 1000, 1000)
+    assert f"{of_query}lockstep_operators" not in written
+    nexmark.record("dbsp", "q0", (Answer((1.0,)), ""), 1000, 1000)
+    assert f"{of_query}lockstep_operators" not in written
+
+
 @pytest.mark.parametrize(
     ("is_in_turn", "said"),
     [

@@ -85,8 +85,16 @@ def numbered_by_table(values: Integers, span: int) -> Integers:
     size = len(values)
     if span == 1:
         return np.zeros(size, np.int64)
+    rows = np.arange(size)
+    if span >= size:
+        # To go through the table takes longer than through the rows.
+        number_of = np.empty(span, np.int64)
+        number_of[values[::-1]] = rows[::-1]
+        new = np.flatnonzero(number_of[values] == rows)
+        number_of[values[new]] = np.arange(len(new))
+        return number_of[values]
     first = np.full(span, size, np.int64)
-    first[values[::-1]] = np.arange(size)[::-1]
+    first[values[::-1]] = rows[::-1]
     there = np.flatnonzero(first < size)
     number_of = np.empty(span, np.int64)
     number_of[there[in_order(first[there])]] = np.arange(len(there))

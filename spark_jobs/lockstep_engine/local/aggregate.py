@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from lockstep.sql.circuit import Operator
 from lockstep.sql.plans.nodes import Aggregate, AggregateCall, AggregateFunction
 from lockstep_engine.deltas import FIRST, STEP, WEIGHT
 from lockstep_engine.kernels.extremes import running_extremes
-from lockstep_engine.kernels.groups import Integers, places_in, ranks
+from lockstep_engine.kernels.groups import Integers, places_in, ranks, starts
 from lockstep_engine.local.accumulators import average_type, lifted, merged, running, value
 from lockstep_engine.local.changes import netted, row_changes
 from lockstep_engine.local.evaluated import LocalEvaluation
@@ -104,7 +104,7 @@ def aggregated(
         for one in exact_sums_of(node, types)
         if isinstance(one, ExactSum)
     }
-    added = _appended(merged(increments, _GROUP, accumulators), groups, accumulators)
+    added = _appended(_per_group(increments, accumulators), groups, accumulators)
     appends = {table: _with_bins(added, bins, groups)}
     for argument, spec in by_value.items():
         there = delta.having(argument)
@@ -200,10 +200,23 @@ class Groups:
         """The places of the trace's rows that are of groups in the delta."""
         return np.flatnonzero(self.first[self.of_traces[table]] >= 0)
 
-    def key_columns(self, groups: Integers) -> dict[str, pa.ChunkedArray]:
-        """The keys of these groups."""
-        rows = pa.array(self.first[groups]) if self.keys else None
+    @cached_property
+    def _size(self) -> int:
+        """How many groups the delta has; their numbers come before those of others."""
+        return int(np.count_nonzero(self.first >= 0))
+
+    @cached_property
+    def _keys(self) -> Mapping[str, pa.ChunkedArray]:
+        """The keys of each group of the delta."""
+        rows = pa.array(self.first[: self._size])
         return {key: self.delta.table[key].take(rows) for key in self.keys}
+
+    def key_columns(self, groups: Integers) -> Mapping[str, pa.ChunkedArray]:
+        """The keys of these groups, which the delta has."""
+        if np.array_equal(groups, np.arange(self._size)):
+            return self._keys
+        rows = pa.array(groups)
+        return {key: column.take(rows) for key, column in self._keys.items()}
 
     def key_fields(self) -> list[StructField]:
         """The types of the keys."""
@@ -245,6 +258,12 @@ def _per_step(
     return pa.table({_GROUP: of, **{name: found[name] for name in increments.column_names[1:]}})
 
 
+def _per_group(increments: pa.Table, accumulators: Sequence[sql.Accumulator]) -> pa.Table:
+    """The same, one for each group, of such as are one for each group and step, in order."""
+    is_each = starts(increments[_GROUP].to_numpy()).all()
+    return increments if is_each else merged(increments, _GROUP, accumulators)
+
+
 def _appended(
     increments: pa.Table, groups: Groups, accumulators: Sequence[sql.Accumulator]
 ) -> Rows:
@@ -275,8 +294,9 @@ def _totals(
     groups: Groups,
 ) -> pa.Table:
     """The accumulators after each step of each group, in this order, with keys, group and step."""
-    parts = [increments] if seeds is None else [seeds, increments]
-    per_step = merged(pa.concat_tables(parts), AT, accumulators)
+    per_step = increments
+    if seeds is not None:
+        per_step = merged(pa.concat_tables([seeds, increments]), AT, accumulators)
     at = per_step[AT].to_numpy()
     of = at // groups.span
     totals = running(per_step, ranks(of), accumulators)

@@ -118,10 +118,10 @@ def row_changes(
     before = np.maximum(np.arange(len(states)) - 1, 0)
     was_there = is_there[before] & (ranks > 0)
     differs = is_there != was_there
-    for name in names:
-        column, kind = table[name], states.schema[name].dataType
-        if not has_order(kind):
-            raise Unlike
+    if not all(has_order(states.schema[name].dataType) for name in names):
+        raise Unlike
+    # Where everything is new there is nothing to compare.
+    for column in [table[name] for name in names] if was_there.any() else []:
         differs |= is_there & was_there & ~_same(column, column.take(pa.array(before)))
     changed = differs & (table[STEP].to_numpy() >= FIRST)
     gone, come = np.flatnonzero(changed & was_there), np.flatnonzero(changed & is_there)
@@ -152,9 +152,14 @@ def _part(
     values_at: Integers,
     weight: int,
 ) -> pa.Table:
-    """Rows with the keys and steps of some places, and the values of others."""
-    columns = {name: table[name].take(pa.array(at)) for name in keys}
-    columns.update({name: table[name].take(pa.array(values_at)) for name in names})
+    """Rows with the keys and steps of some places, which are in order, and the values of others."""
+    is_all = len(at) == len(table) and at is values_at
+
+    def taken(name: str, places: Integers) -> pa.ChunkedArray:
+        return table[name] if is_all else table[name].take(pa.array(places))
+
+    columns = {name: taken(name, at) for name in keys}
+    columns.update({name: taken(name, values_at) for name in names})
     columns[WEIGHT] = pa.chunked_array([np.full(len(at), weight, np.int64)])
-    columns[STEP] = table[STEP].take(pa.array(at))
+    columns[STEP] = taken(STEP, at)
     return pa.table(columns)

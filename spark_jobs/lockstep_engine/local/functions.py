@@ -190,6 +190,9 @@ def _date_format(
 def _floored(since: pa.ChunkedArray, unit: int) -> Integers:
     """The greatest multiple of the unit that is not more, of each; of a null any."""
     whole: Integers = pc.fill_null(since, 0).to_numpy()
+    # To divide takes ten times as long as to compare, and many records are of one day.
+    if len(whole) and whole.min() // unit == whole.max() // unit:
+        return np.full(len(whole), whole[0] - whole[0] % unit)
     floored: Integers = whole - np.mod(whole, unit)
     return floored
 
