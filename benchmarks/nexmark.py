@@ -222,9 +222,11 @@ def record(engine: str, query: str, found: Found, records: int, events: int) -> 
     warm = min(answer.seconds[1:] or answer.seconds, default=None)
     is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
     rate = round(records / warm) if warm is not None and is_good else None
-    if rate is not None and answer.operators:
-        least = max(min(answer.operators[1:] or answer.operators), SHORTEST)
-        results.update(f"events_per_second/{query}/{OPERATORS}", round(records / least))
+    if engine == "lockstep_decoded":
+        least = min(answer.operators[1:] or answer.operators, default=None)
+        is_known = rate is not None and least is not None
+        alone = round(records / max(least, SHORTEST)) if is_known else None
+        results.update(f"events_per_second/{query}/{OPERATORS}", alone)
     entry = {
         "events": events,
         "records": records,

@@ -59,13 +59,6 @@ AIMS = (
         1,
         is_mean=False,
     ),
-    Aim(
-        "read, committed and published: DBSP's rate in memory, in the mean",
-        "lockstep_decoded",
-        "dbsp",
-        1,
-        is_mean=True,
-    ),
 )
 
 

@@ -125,7 +125,8 @@ class Attempt:
             if context.records > FEW_RECORDS and not context.is_all_here:
                 fetches = None
             begin = None if fetches is None else fetches.begin
-            with part("operators"):
+            # Of frames only plans are made now; what they say is worked out as it is written.
+            with part("operators" if context.is_here else "plans"):
                 evaluated = evaluate_circuit(
                     self.circuit, deltas, silent, before, context, measures, begin
                 )

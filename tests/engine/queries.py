@@ -160,6 +160,9 @@ GROUPS = {
     "two distinct, no key": "SELECT count(DISTINCT a) AS n, sum(DISTINCT b) AS k, count(*) AS m FROM t",
     "distinct filtered": "SELECT c, count(DISTINCT a) AS n, count(DISTINCT a) FILTER (WHERE b > 1) "
     "AS f, sum(DISTINCT a) FILTER (WHERE b IS NULL) AS s, avg(b) AS mean FROM t GROUP BY c",
+    "distinct beside sums": "SELECT c, count(DISTINCT a) AS n, sum(m) AS s, sum(b) AS t, max(b) AS x, "
+    "typeof(sum(m)) AS kind, count(*) AS k FROM t GROUP BY c",
+    "spread beside distinct": "SELECT c, count(DISTINCT a) AS n, stddev_pop(b) AS p FROM t GROUP BY c",
     "distinct filtered, no key": "SELECT count(DISTINCT a) FILTER (WHERE b > 1) AS n, count(*) AS m, "
     "count(DISTINCT a) FILTER (WHERE b < 1) AS k FROM t",
     "booleans": "SELECT c, bool_and(ok) AS every_one, bool_or(ok) AS any_one, every(a > 0) AS e, "

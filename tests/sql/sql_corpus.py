@@ -73,6 +73,13 @@ QUERIES = {
     "sum(DISTINCT a) FILTER (WHERE b > 1) AS s FROM t",
     "distinct filtered of expressions": "SELECT count(DISTINCT a + b) FILTER (WHERE b <> 0) AS n, "
     "count(DISTINCT a + b) FILTER (WHERE b > 1) AS k FROM t",
+    "distinct filtered beside sums": "SELECT c, sum(a) AS s, count(DISTINCT a) AS n, min(b) AS x, "
+    "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c",
+    "distinct filtered by a condition": "SELECT CASE WHEN b > 1 THEN 1 END AS k, "
+    "count(DISTINCT a) AS n, count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t "
+    "GROUP BY CASE WHEN b > 1 THEN 1 END",
+    "distinct filtered and counted": "SELECT c, count(DISTINCT a) FILTER (WHERE b > 1) AS n, count(*) "
+    "FILTER (WHERE b > 1) AS m, count_if(b > 1) AS i FROM t GROUP BY c",
     "distinct filtered of two": "SELECT c, count(DISTINCT a) AS n, count(DISTINCT a, b) AS k, "
     "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c",
     "distinct filtered by a key": "SELECT a, count(DISTINCT a) FILTER (WHERE a > 1) AS n, "
@@ -119,6 +126,8 @@ QUERIES = {
 ONLY_SPARK = {
     "having alone": "SELECT 1 AS one, 'x' AS x FROM t HAVING count(*) > 0 OR true",
     "window over a global aggregate": "SELECT sum(count(a)) OVER () AS s FROM t WHERE b > 1",
+    "what is counted beside grouping sets": "SELECT a, c, count(a) AS n, sum(a) AS s, "
+    "count(DISTINCT a) AS k FROM t GROUP BY a, c GROUPING SETS ((c))",
     "keys beside grouping sets": "SELECT a, c, sum(b) AS s FROM t GROUP BY a, c GROUPING SETS (a)",
     "rollup in grouping sets": "SELECT a, c, count(*) AS n FROM t GROUP BY "
     "GROUPING SETS (ROLLUP(a, c), c)",

@@ -1,10 +1,10 @@
 """Aggregates with DISTINCT beside others: which nodes give them all.
 
-One set of DISTINCT arguments beside aggregates that can be put together from parts becomes two
-aggregates, the lower one by the argument as well, so that each value is there once. Anything else is
-one aggregate for each set of DISTINCT arguments, over its distinct values, joined on the keys. A
-column with several conditions, count(DISTINCT x) FILTER (WHERE c), is one such argument: the lower
-aggregate counts the rows of a value for which each of them is true.
+One set of DISTINCT arguments, by itself or beside counts, becomes two aggregates, the lower one by the
+argument as well, so that each value is there once. Anything else is one aggregate for each set of
+DISTINCT arguments, over its distinct values, joined on the keys. count(DISTINCT x) FILTER (WHERE c)
+beside count(DISTINCT x) is of the same argument: the lower aggregate counts the rows of a value for
+which the condition is true.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from lockstep.sql.plans.nodes import (
     Project,
 )
 
-__all__ = ["Filtered", "GroupedCall", "grouped"]
+__all__ = ["Filtered", "GroupedCall", "case", "grouped", "with_conditions"]
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """Columns of an argument with DISTINCT: its values, and one that is there where FILTER is true."""
+    """An argument that is a column, `value`, where a condition is true; `met` is a column that is not
+    null there, if there is one."""
 
     value: str
-    condition: str
+    condition: Expression
+    met: str = ""
 
 
 @dataclass(frozen=True)
 class GroupedCall:
-    """An aggregate as a SELECT has it; see `AggregateCall`. `node` is its syntax; one that is `filtered`
-    may be made of that in place of its argument."""
+    """An aggregate as a SELECT has it; see `AggregateCall`. `node` is its syntax. Its argument is null
+    where FILTER is not true, which `filtered` has apart where DISTINCT stands before a column."""
 
     name: str
     function: AggregateFunction
@@ -49,7 +51,7 @@ class GroupedCall:
     of_nothing: str = "NULL"
     distinct: bool = False
     node: Any = field(default=None, compare=False)
-    filtered: Filtered | None = None
+    filtered: Filtered | None = field(default=None, compare=False)
 
     @property
     def call(self) -> AggregateCall:
@@ -64,9 +66,36 @@ class GroupedCall:
         return self.call.references
 
 
+def case(condition: Expression, value: Expression) -> Expression:
+    """The value where the condition is true, else null."""
+    references = tuple(dict.fromkeys((*condition.references, *value.references)))
+    return Expression(f"CASE WHEN {condition.text} THEN {value.text} END", references)
+
+
+def with_conditions(
+    calls: Sequence[GroupedCall], outputs: Sequence[Output]
+) -> tuple[Sequence[GroupedCall], Sequence[Output]]:
+    """The calls, of which only those are `filtered` whose column another one reads with DISTINCT and
+    without a condition, so that all its values are kept anyway; and what is projected below them, with
+    these conditions."""
+    whole = {call.argument for call in calls if call.distinct and call.filtered is None}
+    made, found = list[GroupedCall](), list(outputs)
+    for call in calls:
+        filtered = call.filtered
+        if filtered is None or filtered.value not in whole:
+            made.append(replace(call, filtered=None))
+            continue
+        is_met = case(filtered.condition, Expression("1"))
+        met = next((one.name for one in found if one.expression == is_met), None)
+        if met is None:
+            met = fresh_name("_if", [one.name for one in found])
+            found.append(Output(met, is_met))
+        made.append(replace(call, filtered=replace(filtered, met=met)))
+    return made, found
+
+
 def grouped(below: Node, keys: tuple[str, ...], calls: Sequence[GroupedCall]) -> Node:
     """GROUP BY `keys` with the calls as columns, in this order, after the keys."""
-    calls = _as_read(calls)
     plain = [call for call in calls if not call.distinct]
     by_values: dict[tuple[str, ...], list[GroupedCall]] = {}
     for call in calls:
@@ -83,37 +112,23 @@ def grouped(below: Node, keys: tuple[str, ...], calls: Sequence[GroupedCall]) ->
     return only(_on_keys(parts, keys), (*keys, *(call.name for call in calls)))
 
 
-def _as_read(calls: Sequence[GroupedCall]) -> Sequence[GroupedCall]:
-    """The calls, `filtered` only where others with DISTINCT read the same column: a condition by itself
-    is for the argument, so that fewer values are kept."""
-    arguments: dict[str, set[str | None]] = {}
-    for call in calls:
-        read = call.values if call.filtered is None else (call.filtered.value,)
-        if call.distinct and len(read) == 1:
-            arguments.setdefault(read[0], set()).add(call.argument)
-    return [
-        call
-        if call.filtered is None or len(arguments[call.filtered.value]) > 1
-        else replace(call, filtered=None)
-        for call in calls
-    ]
-
-
 def _can_be_merged(call: GroupedCall) -> bool:
-    return call.function not in (AggregateFunction.AVG, AggregateFunction.COLLECTED)
+    """Whether what parts come to is what all do, and costs no more: a sum of sums has other digits, or
+    another type, and a part's extreme is taken back, so that all of them would have to be kept."""
+    return call.function is AggregateFunction.COUNT
 
 
 def _in_two(
     below: Node, keys: tuple[str, ...], values: tuple[str, ...], calls: Sequence[GroupedCall]
 ) -> Node:
-    """Calls with DISTINCT of these values, and such as can be put together from parts."""
+    """Calls with DISTINCT of these values, and counts."""
     by = tuple(dict.fromkeys((*keys, *values)))
     plain = [call for call in calls if not call.distinct]
     filtered = [call.filtered for call in calls if call.filtered is not None]
     parts = [AggregateCall(fresh_name(c.name, by), c.function, c.argument) for c in plain]
     partial = dict(zip((c.name for c in plain), (part.name for part in parts), strict=True))
     taken = (*by, *partial.values())
-    counts = {one.condition: fresh_name(f"_of{one.condition}", taken) for one in filtered}
+    counts = {one.met: fresh_name(f"_of{one.met}", taken) for one in filtered}
     parts += [AggregateCall(n, AggregateFunction.COUNT, one) for one, n in counts.items()]
     inner = Aggregate(below, by, tuple(parts))
     made, arguments = _sifted(inner, calls, counts)
@@ -123,19 +138,18 @@ def _in_two(
         tuple(
             replace(c.call, argument=arguments.get(c.name, c.argument))
             if c.distinct
-            else AggregateCall(c.name, _merging(c.function), partial[c.name])
+            else AggregateCall(c.name, AggregateFunction.SUM, partial[c.name])
             for c in calls
         ),
     )
-    counted = {c.name for c in plain if c.function is AggregateFunction.COUNT}
-    if keys or not counted:
+    if keys or not plain:
         return outer
     # over no rows at all a sum of counts is null, but a count is 0
     return Project(
         outer,
         tuple(
             Output(name, Expression(f"coalesce(`{name}`, 0)", (name,)))
-            if name in counted
+            if name in partial
             else Output(name, Expression.column(name))
             for name in outer.columns
         ),
@@ -150,16 +164,11 @@ def _sifted(
     arguments, outputs = dict[str, str](), list(as_they_are(inner.columns))
     for call in calls:
         if call.filtered is not None:
-            value, count = call.filtered.value, counts[call.filtered.condition]
+            value, count = call.filtered.value, counts[call.filtered.met]
             arguments[call.name] = fresh_name(f"_met_{call.name}", [one.name for one in outputs])
             met = Expression(f"CASE WHEN `{count}` > 0 THEN `{value}` END", (count, value))
             outputs.append(Output(arguments[call.name], met))
     return (Project(inner, tuple(outputs)) if arguments else inner), arguments
-
-
-def _merging(function: AggregateFunction) -> AggregateFunction:
-    """The function that puts partial results of `function` together."""
-    return AggregateFunction.SUM if function is AggregateFunction.COUNT else function
 
 
 def _on_keys(parts: list[Node], keys: tuple[str, ...]) -> Node:

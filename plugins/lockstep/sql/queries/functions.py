@@ -21,6 +21,7 @@ __all__ = [
     "admit_clocks",
     "aggregates_around",
     "aggregates_in",
+    "arguments_of",
     "bare_call",
     "check_supported",
     "contains_aggregate",
@@ -121,6 +122,14 @@ def is_window(node: Any) -> bool:
 def is_session(node: Any) -> bool:
     """True for Spark's session window, `session_window(ts, gap)`."""
     return function_name(node) == "session_window"
+
+
+def arguments_of(call: Any) -> tuple[list[Any], bool]:
+    """The arguments of a call, and whether DISTINCT stands before them."""
+    arguments = list(call.expressions)
+    if arguments and isinstance(arguments[0], exp.Distinct):
+        return [*arguments[0].expressions, *arguments[1:]], True
+    return arguments, False
 
 
 def bare_call(node: Any) -> Any:

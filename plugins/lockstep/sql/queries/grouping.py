@@ -29,11 +29,18 @@ from lockstep.sql.plans.nodes import (
     UnionAll,
 )
 from lockstep.sql.plans.shapes import Shape
-from lockstep.sql.queries.distinct import Filtered, GroupedCall, grouped
+from lockstep.sql.queries.distinct import (
+    Filtered,
+    GroupedCall,
+    case,
+    grouped,
+    with_conditions,
+)
 from lockstep.sql.queries.functions import (
     AGGREGATES,
     COLLECTED,
     aggregates_around,
+    arguments_of,
     bare_call,
     contains_aggregate,
     is_aggregate,
@@ -130,38 +137,40 @@ class Grouping:
     def build(self) -> Node:
         """The aggregate over the projection of what it needs."""
         keys = tuple(dict.fromkeys(self._keys.values()))
-        outputs = tuple(Output(name, expression) for name, expression in self._below.items())
-        if not outputs:
+        needed = [Output(name, expression) for name, expression in self._below.items()]
+        if not needed:
             # count(*) over everything needs no column, but a relation needs one
-            outputs = (Output("_one", Expression("1")),)
-        if self._sets:
-            outputs = tuple(map(self._of_sets, outputs))
-        below = Project(self.scope.node, outputs)
+            needed = [Output("_one", Expression("1"))]
+        calls, outputs = with_conditions(self._calls, needed)
         if not self._sets:
             # HAVING alone makes one group of all rows
-            rows = [] if keys or self._calls else [_COUNTED]
-            return grouped(below, keys, [*self._calls, *rows])
-        branches = tuple(self._one_set(below, keys, one) for one in self._sets)
+            rows = [] if keys or calls else [_COUNTED]
+            return grouped(Project(self.scope.node, tuple(outputs)), keys, [*calls, *rows])
+        outputs, nulls = self._of_sets(calls, outputs)
+        below = Project(self.scope.node, tuple(outputs))
+        branches = tuple(self._one_set(below, nulls, calls, one) for one in self._sets)
         return branches[0] if len(branches) == 1 else UnionAll(branches)
 
     def shape(self, expression: Expression) -> Shape | None:
         """What fields an expression over the groups has."""
         return shape_of(expression, self.build()) if self._keys or self._calls else None
 
-    @property
-    def _never(self) -> tuple[str, ...]:
-        """The keys of GROUP BY that are in none of its sets."""
-        return tuple(key for key in self._set_keys() if not any(key in one for one in self._sets))
-
-    def _of_sets(self, output: Output) -> Output:
-        """A key that is in no set is null in all rows, of its own type."""
-        if output.name not in self._never:
-            return output
-        value = output.expression
-        return replace(
-            output,
-            expression=Expression(f"CASE WHEN FALSE THEN {value.text} END", value.references),
-        )
+    def _of_sets(
+        self, calls: Sequence[GroupedCall], outputs: Sequence[Output]
+    ) -> tuple[Sequence[Output], Mapping[str, str]]:
+        """A key that is in no set is null in all rows, of its own type: the outputs, with columns that
+        are so, and these by key. An aggregate of such a key reads it as it is."""
+        read = {name for call in calls for name in call.values}
+        found, nulls = dict[str, Output](), dict[str, str]()
+        for one in outputs:
+            found[one.name] = one
+            if one.name in self._set_keys() and not any(one.name in keys for keys in self._sets):
+                taken = [other.name for other in outputs]
+                name = fresh_name(f"_no_{one.name}", taken) if one.name in read else one.name
+                null = f"CASE WHEN FALSE THEN {one.expression.text} END"
+                found[name] = Output(name, Expression(null, one.expression.references))
+                nulls[one.name] = name
+        return list(found.values()), nulls
 
     @property
     def has_no_keys(self) -> bool:
@@ -208,19 +217,26 @@ class Grouping:
         aggregates = tuple(Field(name, column) for column, name in self._seen.items())
         return replace(self.scope, node=node, relations=(*relations, Relation(None, aggregates)))
 
-    def _one_set(self, below: Node, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Node:
-        """The groups of one grouping set, as rows of all."""
+    def _one_set(
+        self,
+        below: Node,
+        nulls: Mapping[str, str],
+        calls: Sequence[GroupedCall],
+        wanted: tuple[str, ...],
+    ) -> Node:
+        """The groups of one grouping set, as rows of all; `nulls` are the keys that are in none."""
         used = tuple(dict.fromkeys((*self._carried, *wanted)))
-        shown = (*used, *self._never)
+        shown = (*used, *nulls.values())
         if shown:
-            node = grouped(below, shown, self._calls)
+            node = grouped(below, shown, calls)
         else:
             # as in Spark, the set of no keys has no row where there is no row to group
             there = Expression(f"`{_ROWS}` > 0", (_ROWS,))
-            node = Filter(grouped(below, shown, [*self._calls, _COUNTED]), there)
+            node = Filter(grouped(below, shown, [*calls, _COUNTED]), there)
+        columns = {**{key: key for key in used}, **nulls}
         outputs = [
-            Output(key, Expression.column(key) if key in shown else Expression("NULL"))
-            for key in keys
+            Output(key, Expression.column(columns[key]) if key in columns else Expression("NULL"))
+            for key in dict.fromkeys(self._keys.values())
         ]
         outputs += as_they_are(self.calls)
         left_out = [int(key not in used) for key in self._set_keys()]
@@ -358,18 +374,16 @@ class Grouping:
         if bare_call(node) is not node:
             raise refuse(self.source, node, "this after an aggregate", "leave it out")
         function = AGGREGATES[function_name(node)]
-        arguments, distinct = _arguments(node)
+        arguments, distinct = arguments_of(node)
         argument = self._argument(node, arguments, function, distinct)
         if function_name(node) == "count_if" and argument is not None:
-            argument = _case(argument, Expression("1"))
+            argument = case(argument, Expression("1"))
         distinct = distinct and not function.is_extreme  # min(DISTINCT x) is min(x)
         filtered = None
         if condition is not None:
             if distinct and argument and argument.is_column:
-                # All but a column might fail where the condition is false.
-                is_met = self._project(_case(condition, Expression("1")), "_if")
-                filtered = Filtered(self._project(argument, "_arg"), is_met)
-            argument = _case(condition, argument or Expression("1"))
+                filtered = Filtered(argument.references[0], condition)
+            argument = case(condition, argument or Expression("1"))
         column = self._project(argument, "_arg") if argument else None
         return GroupedCall("", function, column, distinct=distinct, node=node, filtered=filtered)
 
@@ -381,7 +395,7 @@ class Grouping:
         """
         call = bare_call(node)
         name = function_name(call)
-        arguments, distinct = _arguments(call)
+        arguments, distinct = arguments_of(call)
         around, condition, ignores_nulls, order = node, None, False, None
         while around is not call:
             match around:
@@ -446,7 +460,7 @@ class Grouping:
             test = " AND ".join(f"({part.text}) IS NOT NULL" for part in parts)
             value = f"struct({', '.join(part.text for part in parts)})" if distinct else "1"
             references = tuple(dict.fromkeys(name for part in parts for name in part.references))
-            return _case(Expression(test, references), Expression(value, references))
+            return case(Expression(test, references), Expression(value, references))
         if len(parts) != 1:
             raise ProjectError(
                 f"{name} takes one argument",
@@ -467,19 +481,6 @@ class Grouping:
         return found
 
 
-def _arguments(call: Any) -> tuple[list[Any], bool]:
-    """The arguments of a call, and whether DISTINCT stands before them."""
-    arguments = list(call.expressions)
-    if arguments and isinstance(arguments[0], exp.Distinct):
-        return [*arguments[0].expressions, *arguments[1:]], True
-    return arguments, False
-
-
-def _case(condition: Expression, value: Expression) -> Expression:
-    references = tuple(dict.fromkeys((*condition.references, *value.references)))
-    return Expression(f"CASE WHEN {condition.text} THEN {value.text} END", references)
-
-
 def _filter(
     name: str, condition: Expression, values: list[Expression], keys: list[SortKey]
 ) -> bool:
@@ -489,11 +490,11 @@ def _filter(
     """
     if name in _KEEPS_NULLS:
         kept = Expression(f"struct({values[0].text} AS {_KEPT})", values[0].references)
-        values[0] = _case(condition, kept)
+        values[0] = case(condition, kept)
         return True
     if name in _READS_ORDER and keys:
-        keys[0] = replace(keys[0], expression=_case(condition, keys[0].expression))
+        keys[0] = replace(keys[0], expression=case(condition, keys[0].expression))
     else:
         place = 1 if name in ("max_by", "min_by") else 0
-        values[place] = _case(condition, values[place])
+        values[place] = case(condition, values[place])
     return False
