@@ -84,6 +84,13 @@ QUERIES = {
     "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c",
     "distinct filtered by a key": "SELECT a, count(DISTINCT a) FILTER (WHERE a > 1) AS n, "
     "count(DISTINCT b) AS k, count(DISTINCT a) AS m FROM t GROUP BY a",
+    "sums beside distinct, alone": "SELECT c, s FROM (SELECT c, count(DISTINCT a) AS n, "
+    "sum(b) AS s FROM t GROUP BY c) WHERE s > 0",
+    "distinct beside sums, alone": "SELECT n, c AS k FROM (SELECT c, sum(b) AS s, "
+    "count(DISTINCT a) AS n, count(DISTINCT b) AS m FROM t GROUP BY c)",
+    "keys beside distinct, alone": "SELECT c FROM (SELECT c, sum(b) AS s, "
+    "count(DISTINCT a) AS n FROM t GROUP BY c)",
+    "of all beside distinct, alone": "SELECT n FROM (SELECT sum(b) AS s, count(DISTINCT a) AS n FROM t)",
     "distinct of a key": "SELECT a, count(DISTINCT a) AS n FROM t GROUP BY a",
     "min distinct": "SELECT c, min(DISTINCT a) AS n, sum(b) AS s FROM t GROUP BY c",
     "underscores inside": "WITH q AS (SELECT a AS _step, b AS step, count(*) AS _weight FROM t GROUP BY "

@@ -101,6 +101,41 @@ def test_append_only() -> None:
     assert marks == {"w": False, "d": True, "j": True, "k": False}
 
 
+@pytest.mark.parametrize(
+    ("read", "aggregates", "joins"),
+    [
+        ("c, s, n", 3, 1),
+        ("c, s", 1, 0),
+        ("n, c", 2, 0),
+        ("c AS k", 1, 0),
+        ("c, s, n, f", 3, 1),
+        ("n, f", 2, 0),
+    ],
+)
+def test_aggregates_that_nobody_reads_are_left_out(read: str, aggregates: int, joins: int) -> None:
+    found = circuit(
+        f"CREATE VIEW w AS SELECT {read} FROM (SELECT c, sum(b) AS s, count(DISTINCT a) AS n, "
+        "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c)"
+    )
+    nodes = [type(operator.node) for operator in found.operators]
+    assert (nodes.count(Aggregate), nodes.count(MultiwayJoin)) == (aggregates, joins)
+
+
+@pytest.mark.parametrize(
+    ("calls", "traces"),
+    [
+        ("count(DISTINCT a), count(DISTINCT a) FILTER (WHERE b > 1)", 2),
+        # No other call reads all of its values, which would have to be kept.
+        ("count(DISTINCT a) FILTER (WHERE b < 1), count(DISTINCT a) FILTER (WHERE b > 1)", 4),
+        # It is not evaluated where the condition is false.
+        ("count(DISTINCT a / b), count(DISTINCT a / b) FILTER (WHERE b > 1)", 4),
+    ],
+)
+def test_distinct_values_are_kept_once_for_several_conditions(calls: str, traces: int) -> None:
+    found = circuit(f"CREATE VIEW w (c, n, k) AS SELECT c, {calls} FROM t GROUP BY c")
+    assert len(found.traces) == traces
+
+
 def test_join_traces_hold_the_read_columns_by_key() -> None:
     join = only(
         circuit("CREATE VIEW w AS SELECT t.b, e FROM t JOIN u ON t.a = u.a AND t.b > u.d"),

@@ -30,6 +30,7 @@ from lockstep.sql.plans.nodes import (
     Window,
     WindowCall,
 )
+from lockstep.sql.plans.same_groups import only_side
 from lockstep.sql.plans.sharing import read_columns
 
 __all__ = ["prune"]
@@ -114,7 +115,10 @@ def _pruned_window(node: Window, wanted: tuple[str, ...]) -> Node:
     return Window(_at_least(node.input, read), node.partition, tuple(calls))
 
 
-def _pruned_join(node: Join, wanted: tuple[str, ...]) -> Join:
+def _pruned_join(node: Join, wanted: tuple[str, ...]) -> Node:
+    side = only_side(node, wanted)
+    if side is not None:
+        return _at_least(side, wanted)
     condition = node.condition.references if node.condition is not None else ()
     read = [*wanted, *condition]
     return replace(

@@ -138,9 +138,8 @@ class Grouping:
         """The aggregate over the projection of what it needs."""
         keys = tuple(dict.fromkeys(self._keys.values()))
         needed = [Output(name, expression) for name, expression in self._below.items()]
-        if not needed:
-            # count(*) over everything needs no column, but a relation needs one
-            needed = [Output("_one", Expression("1"))]
+        # count(*) over everything needs no column, but a relation needs one
+        needed = needed or [Output("_one", Expression("1"))]
         calls, outputs = with_conditions(self._calls, needed)
         if not self._sets:
             # HAVING alone makes one group of all rows
