@@ -219,14 +219,25 @@ def reference_rows(place: Place, queries: Sequence[str]) -> None:
 def record(engine: str, query: str, found: Found, records: int, events: int) -> None:
     """Into `results.json`: events a second, or null, and beside them what is known of the runs."""
     answer, checked = found
+    rate = _write(engine, query, answer, checked, (records, events))
+    if engine == "lockstep_decoded":
+        alone = replace(answer, seconds=answer.operators)
+        if not answer.operators:
+            alone = replace(alone, failed=answer.failed or "Spark has worked on it")
+        _write(OPERATORS, query, alone, checked, (records, events))
+    said = answer.refused or answer.failed or checked or "not checked"
+    say(f"{query} {engine}: {'-' if rate is None else f'{rate:,} events/s'} ({said})")
+
+
+def _write(
+    engine: str, query: str, answer: Answer, checked: str, counts: tuple[int, int]
+) -> int | None:
+    """Events a second, which are null where there is no good run; `counts` are those of the query's
+    records and of all events."""
+    records, events = counts
     warm = min(answer.seconds[1:] or answer.seconds, default=None)
     is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
-    rate = round(records / warm) if warm is not None and is_good else None
-    if engine == "lockstep_decoded":
-        least = min(answer.operators[1:] or answer.operators, default=None)
-        is_known = rate is not None and least is not None
-        alone = round(records / max(least, SHORTEST)) if is_known else None
-        results.update(f"events_per_second/{query}/{OPERATORS}", alone)
+    rate = round(records / max(warm, SHORTEST)) if warm is not None and is_good else None
     entry = {
         "events": events,
         "records": records,
@@ -238,8 +249,7 @@ def record(engine: str, query: str, found: Found, records: int, events: int) -> 
     }
     results.update(f"events_per_second/{query}/{engine}", rate)
     results.update(f"nexmark/queries/{query}/{engine}", entry)
-    said = answer.refused or answer.failed or checked or "not checked"
-    say(f"{query} {engine}: {'-' if rate is None else f'{rate:,} events/s'} ({said})")
+    return rate
 
 
 def versions() -> dict[str, str]:
