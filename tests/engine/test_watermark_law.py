@@ -100,6 +100,22 @@ PLANS: dict[str, Node] = {
     "groups": Aggregate(MARKED, ("k",), (COUNT, LAST)),
     "windows": GROUPS,
     "final": Temporal(GROUPS, "end", "<=", Expression("`now`", ("now",)), (MARKED,)),
+    "final beside each other": Temporal(
+        Join(
+            GROUPS,
+            named(
+                "b_",
+                Aggregate(Aggregate(ended(MARKED), ("end", "k", "ts"), ()), ("end", "k"), (COUNT,)),
+            ),
+            ("end", "k"),
+            ("b_end", "b_k"),
+            null_safe=(True, True),
+        ),
+        "end",
+        "<=",
+        Expression("`now`", ("now",)),
+        (MARKED,),
+    ),
     "of another source": Temporal(
         Scan("u", ("k", "ts")), "ts", ">", Expression("`now`", ("now",)), (MARKED,)
     ),

@@ -90,6 +90,8 @@ QUERIES = {
     "count(DISTINCT a) AS n, count(DISTINCT b) AS m FROM t GROUP BY c)",
     "keys beside distinct, alone": "SELECT c FROM (SELECT c, sum(b) AS s, "
     "count(DISTINCT a) AS n FROM t GROUP BY c)",
+    "sums beside distinct of some": "SELECT c, s FROM (SELECT c, a, count(DISTINCT b) AS n, "
+    "sum(b) AS s FROM t GROUP BY c, a) WHERE c <> 'x' AND a > 0",
     "of all beside distinct, alone": "SELECT n FROM (SELECT sum(b) AS s, count(DISTINCT a) AS n FROM t)",
     "distinct of a key": "SELECT a, count(DISTINCT a) AS n FROM t GROUP BY a",
     "min distinct": "SELECT c, min(DISTINCT a) AS n, sum(b) AS s FROM t GROUP BY c",
@@ -133,6 +135,8 @@ QUERIES = {
 ONLY_SPARK = {
     "having alone": "SELECT 1 AS one, 'x' AS x FROM t HAVING count(*) > 0 OR true",
     "window over a global aggregate": "SELECT sum(count(a)) OVER () AS s FROM t WHERE b > 1",
+    "a condition beside grouping sets": "SELECT c, count(DISTINCT a) AS n, count(DISTINCT a) "
+    "FILTER (WHERE b > 1) AS f FROM t GROUP BY c, CASE WHEN b > 1 THEN 1 END GROUPING SETS ((c))",
     "what is counted beside grouping sets": "SELECT a, c, count(a) AS n, sum(a) AS s, "
     "count(DISTINCT a) AS k FROM t GROUP BY a, c GROUPING SETS ((c))",
     "keys beside grouping sets": "SELECT a, c, sum(b) AS s FROM t GROUP BY a, c GROUPING SETS (a)",

@@ -110,12 +110,15 @@ def test_append_only() -> None:
         ("c AS k", 1, 0),
         ("c, s, n, f", 3, 1),
         ("n, f", 2, 0),
+        ("c, n, s FROM groups WHERE c = 'x'", 3, 1),
+        ("c, s FROM groups WHERE c = 'x'", 1, 0),
     ],
 )
 def test_aggregates_that_nobody_reads_are_left_out(read: str, aggregates: int, joins: int) -> None:
+    asked = read if "FROM" in read else f"{read} FROM groups"
     found = circuit(
-        f"CREATE VIEW w AS SELECT {read} FROM (SELECT c, sum(b) AS s, count(DISTINCT a) AS n, "
-        "count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c)"
+        "CREATE VIEW w AS WITH groups AS (SELECT c, sum(b) AS s, count(DISTINCT a) AS n, "
+        f"count(DISTINCT a) FILTER (WHERE b > 1) AS f FROM t GROUP BY c) SELECT {asked}"
     )
     nodes = [type(operator.node) for operator in found.operators]
     assert (nodes.count(Aggregate), nodes.count(MultiwayJoin)) == (aggregates, joins)

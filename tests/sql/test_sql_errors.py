@@ -193,6 +193,7 @@ NOT_SUPPORTED = {
         f"recursion_{name}": view(f"WITH RECURSIVE r AS (SELECT a FROM t {step}) SELECT a FROM r")
         for name, step in {
             "union": "UNION SELECT a + 1 FROM r",
+            "totals": "UNION ALL SELECT count(DISTINCT a) + max(a) FROM r WHERE a < 3",
             "total": "UNION ALL SELECT max(a) + 1 FROM r WHERE a < 3",
             "distinct_beside_rows": "UNION ALL (SELECT a + 1 FROM r WHERE a < 3 UNION SELECT d FROM v)",
             "outer_join": "UNION ALL SELECT d FROM u LEFT JOIN r ON r.a = u.a",

@@ -115,6 +115,11 @@ WINDOWS = {
     "GROUP BY window(at, '1 minute').start HAVING count(*) > 1",
     "hopping": "SELECT window.end AS until, max(id) AS top FROM (SELECT at AS t, id FROM s "
     "WHERE note <> '') GROUP BY window(t, '1 minute', '20 seconds')",
+    "beside_distinct": "SELECT window.end AS until, count(DISTINCT id) AS n, sum(id) AS total FROM s "
+    "GROUP BY window(at, '1 minute')",
+    "of_groups_beside_each_other": "SELECT window.end AS until, max(total) AS most, sum(n) AS n FROM "
+    "(SELECT window, note, count(DISTINCT id) AS n, sum(id) AS total FROM s "
+    "GROUP BY window(at, '1 minute'), note) GROUP BY window",
     "of_a_view": "SELECT window(at, '1 minute').end AS until, count(*) AS n FROM kept "
     "GROUP BY window(at, '1 minute')",
     "of_a_join": "SELECT window(at, '1 minute').end AS until, e, count(*) AS n FROM s JOIN u "

@@ -31,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     Weigh,
     Window,
 )
+from lockstep.sql.plans.same_groups import are_beside
 
 __all__ = [
     "NotFinalError",
@@ -52,7 +53,9 @@ def emit_final(node: Node, views: Mapping[str, Node]) -> Node:
     """
     match node:
         case Aggregate():
-            return _final_groups(node, views)
+            return _final_groups(node, _end(node.keys, node.input, views))
+        case Join() if are_beside(node):
+            return _final_groups(node, _end(node.left_keys, node.left, views))
         case Project() | Filter() | Window() | Generate():
             return replace(node, input=emit_final(node.input, views))
         case UnionAll():
@@ -119,14 +122,14 @@ def _value(node: Project, column: str) -> Expression:
     return value
 
 
-def _end(node: Aggregate, views: Mapping[str, Node]) -> End:
-    """The end of the window that a group is of, and the watermarks that are about it."""
-    for key in node.keys:
-        found = _window_end(node.input, key)
+def _end(keys: tuple[str, ...], below: Node, views: Mapping[str, Node]) -> End:
+    """The end of the window that a group by these keys is of, and the watermarks that are about it."""
+    for key in keys:
+        found = _window_end(below, key)
         if found is not None:
             break
     else:
-        raise NotFinalError(f"groups by {', '.join(node.keys) or 'nothing'}")
+        raise NotFinalError(f"groups by {', '.join(keys) or 'nothing'}")
     form, window = found
     watermarks = watermarks_of(window.input, window.timestamp, views)
     if not watermarks:
@@ -134,8 +137,8 @@ def _end(node: Aggregate, views: Mapping[str, Node]) -> End:
     return _end_of(form, key), watermarks
 
 
-def _final_groups(node: Aggregate, views: Mapping[str, Node]) -> Node:
-    due, watermarks = _end(node, views)
+def _final_groups(node: Node, end: End) -> Node:
+    due, watermarks = end
     name = fresh_name("_due", node.columns)
     ended = Project(node, (*as_they_are(node.columns), Output(name, due)))
     now = Expression.column("now")
@@ -162,6 +165,8 @@ def _window_end(node: Node, column: str) -> tuple[str, TimeWindow] | None:
             return ("{}" if field == ".end" else f"{{}} + INTERVAL {window.size}"), window
         case Aggregate():
             return _window_end(node.input, column) if column in node.keys else None
+        case Join() if are_beside(node):
+            return _window_end(node.left if column in node.left.columns else node.right, column)
         case Filter() | TimeWindow() | Generate() | Weigh() | Temporal() | Window():
             return _window_end(node.input, column) if column in node.input.columns else None
         case _:

@@ -12,7 +12,14 @@ from dataclasses import replace
 from itertools import count
 
 from lockstep.sql.plans.columns import as_they_are, only
-from lockstep.sql.plans.expressions import all_of, conjuncts, equality, rejects_nulls, substitute
+from lockstep.sql.plans.expressions import (
+    all_of,
+    conjuncts,
+    equality,
+    reads_clock,
+    rejects_nulls,
+    substitute,
+)
 from lockstep.sql.plans.loops import reads_level
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -24,6 +31,7 @@ from lockstep.sql.plans.nodes import (
     Output,
     Project,
 )
+from lockstep.sql.plans.same_groups import are_beside
 
 __all__ = ["JOIN_PASSES", "filter_into_join_condition"]
 
@@ -31,9 +39,17 @@ _KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 
 
 def filter_into_join_side(node: Node) -> Node:
-    """Filter(Join(a, b)) → Join(Filter(a), b) or Join(a, Filter(b)), where one side has the columns."""
+    """Filter(Join(a, b)) → Join(Filter(a), b) or Join(a, Filter(b)), where one side has the columns; both,
+    where the same groups stand beside each other and only keys are read, so that they stay so."""
     if isinstance(node, Filter) and isinstance(node.input, Join):
         join, references = node.input, set(node.predicate.references)
+        if references and references <= set(join.left_keys) and not reads_clock(node.predicate):
+            keys = zip(join.left_keys, join.right_keys, strict=True)
+            theirs = {ours: Expression.column(other) for ours, other in keys}
+            predicate = substitute(node.predicate, theirs) if are_beside(join) else None
+            if predicate is not None:
+                left, right = Filter(join.left, node.predicate), Filter(join.right, predicate)
+                return replace(join, left=left, right=right)
         if join.kind in _KEEPS_LEFT and references <= set(join.left.columns):
             return replace(join, left=Filter(join.left, node.predicate))
         if join.kind is JoinKind.INNER and references <= set(join.right.columns):

@@ -35,6 +35,7 @@ from lockstep.sql.plans.nodes import (
     Window,
 )
 from lockstep.sql.plans.rewrites import rewrite, tidy
+from lockstep.sql.plans.same_groups import are_beside
 from lockstep.sql.plans.sharing import fill_shared, with_inputs
 
 __all__ = ["StepError", "is_linear", "level_of", "recursive"]
@@ -100,7 +101,8 @@ def _check_joins(node: Node) -> None:
 
 def _check_totals(node: Node) -> None:
     """A step gives no more than what it has of a whole level where it filters that, or joins it."""
-    if isinstance(node, Project | Generate | TimeWindow | UnionAll):
+    is_beside = isinstance(node, Join) and are_beside(node)
+    if is_beside or isinstance(node, Project | Generate | TimeWindow | UnionAll):
         for below in node.inputs:
             _check_totals(below)
     if isinstance(node, Aggregate) and not node.keys:

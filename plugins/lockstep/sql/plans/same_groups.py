@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lockstep.sql.plans.nodes import Aggregate, Expression, Join, JoinKind, Node, Output, Project
 
-__all__ = ["only_side"]
+__all__ = ["are_beside", "only_side"]
 
 
 class _Groups(NamedTuple):
@@ -19,10 +19,15 @@ class _Groups(NamedTuple):
     by: Mapping[str, str]
 
 
+def are_beside(node: Join) -> bool:
+    """Whether both sides have the same groups of the same rows, and each row meets that of its group."""
+    return _groups_of_join(node) is not None
+
+
 def only_side(node: Join, wanted: Collection[str]) -> Node | None:
     """A relation with the wanted columns of a join, and others, that is made of one of its sides; None
     where both have to be read."""
-    if _groups_of_join(node) is None:
+    if not are_beside(node):
         return None
     if set(wanted) <= set(node.left.columns):
         return node.left
@@ -34,7 +39,6 @@ def only_side(node: Join, wanted: Collection[str]) -> Node | None:
 
 
 def _groups_of_join(node: Join) -> _Groups | None:
-    """Those of both sides, where they are the same, and each row meets that of its group."""
     if node.kind is not JoinKind.INNER or node.condition is not None or not all(node.null_safe):
         return None
     ours, theirs = _groups(node.left), _groups(node.right)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockstep.sql.names import fresh_name
+from lockstep.sql.names import fresh_name, fresh_names
 from lockstep.sql.plans.columns import as_they_are, only, renamed
 from lockstep.sql.plans.nodes import (
     Aggregate,
@@ -64,6 +64,12 @@ class GroupedCall:
     def values(self) -> tuple[str, ...]:
         """The columns that the call reads."""
         return self.call.references
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Those, and that of its condition, if there is one."""
+        met = self.filtered.met if self.filtered else ""
+        return (*self.values, met) if met else self.values
 
 
 def case(condition: Expression, value: Expression) -> Expression:
@@ -125,8 +131,10 @@ def _in_two(
     by = tuple(dict.fromkeys((*keys, *values)))
     plain = [call for call in calls if not call.distinct]
     filtered = [call.filtered for call in calls if call.filtered is not None]
-    parts = [AggregateCall(fresh_name(c.name, by), c.function, c.argument) for c in plain]
-    partial = dict(zip((c.name for c in plain), (part.name for part in parts), strict=True))
+    partial = dict(
+        zip((c.name for c in plain), fresh_names((c.name for c in plain), by), strict=True)
+    )
+    parts = [AggregateCall(partial[c.name], c.function, c.argument) for c in plain]
     taken = (*by, *partial.values())
     counts = {one.met: fresh_name(f"_of{one.met}", taken) for one in filtered}
     parts += [AggregateCall(n, AggregateFunction.COUNT, one) for one, n in counts.items()]

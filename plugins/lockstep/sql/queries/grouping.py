@@ -159,7 +159,7 @@ class Grouping:
     ) -> tuple[Sequence[Output], Mapping[str, str]]:
         """A key that is in no set is null in all rows, of its own type: the outputs, with columns that
         are so, and these by key. An aggregate of such a key reads it as it is."""
-        read = {name for call in calls for name in call.values}
+        read = {name for call in calls for name in call.read}
         found, nulls = dict[str, Output](), dict[str, str]()
         for one in outputs:
             found[one.name] = one
