@@ -39,8 +39,8 @@ _KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 
 
 def filter_into_join_side(node: Node) -> Node:
-    """Filter(Join(a, b)) → Join(Filter(a), b) or Join(a, Filter(b)), where one side has the columns; both,
-    where the same groups stand beside each other and only keys are read, so that they stay so."""
+    """Filter(Join(a, b)) → Join(Filter(a), b) or Join(a, Filter(b)), where one side has the columns; to
+    both, where the same groups stand beside each other and only keys are read, so that they stay so."""
     if isinstance(node, Filter) and isinstance(node.input, Join):
         join, references = node.input, set(node.predicate.references)
         if references and references <= set(join.left_keys) and not reads_clock(node.predicate):
