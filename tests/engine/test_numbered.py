@@ -99,33 +99,30 @@ VALUES = st.lists(
 )
 
 
+def check_merged(rows: list[tuple[int, int | None]], is_one: bool, merge: str) -> None:
+    """By group, or all rows as one, beside Python's own functions of those that are not null."""
+    by = [7 if is_one else group for group, _ in rows]
+    columns = {"by": pa.array(by, pa.int64()), "v": pa.array([v for _, v in rows], pa.int64())}
+    found = grouped(pa.table(columns), "by", {"v": merge})
+    expected = {}
+    for group in sorted(set(by)):
+        there = [v for g, (_, v) in zip(by, rows, strict=True) if g == group and v is not None]
+        expected[group] = {"min": min, "max": max, "sum": sum}[merge](there) if there else None
+    assert dict(zip(found["by"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+
+
 @given(VALUES, st.booleans(), st.sampled_from(["min", "max"]))
 def test_values_come_to_their_ends(
     rows: list[tuple[int, int | None]], is_one: bool, merge: str
 ) -> None:
-    by = [7 if is_one else group for group, _ in rows]
-    table = pa.table({"by": by, "v": pa.array([value for _, value in rows], pa.int64())})
-    found = grouped(table, "by", {"v": merge})
-    pick = min if merge == "min" else max
-    expected = {}
-    for group in sorted(set(by)):
-        there = [v for g, (_, v) in zip(by, rows, strict=True) if g == group and v is not None]
-        expected[group] = pick(there, default=None)
-    assert dict(zip(found["by"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+    check_merged(rows, is_one, merge)
 
 
 @given(
     VALUES.map(lambda rows: [(g, v) for g, v in rows if v is None or abs(v) < 10]), st.booleans()
 )
 def test_values_come_to_their_sums(rows: list[tuple[int, int | None]], is_one: bool) -> None:
-    by = [7 if is_one else group for group, _ in rows]
-    columns = {"by": pa.array(by, pa.int64()), "v": pa.array([v for _, v in rows], pa.int64())}
-    found = grouped(pa.table(columns), "by", {"v": "sum"})
-    expected = {}
-    for group in sorted(set(by)):
-        there = [v for g, (_, v) in zip(by, rows, strict=True) if g == group and v is not None]
-        expected[group] = sum(there) if there else None
-    assert dict(zip(found["by"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+    check_merged(rows, is_one, "sum")
 
 
 def test_keys_of_groups_are_taken_in_any_order() -> None:

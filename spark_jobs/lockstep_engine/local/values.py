@@ -372,9 +372,9 @@ def _by_table(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table | 
     span = int(numbers.max()) - least + 1
     if not is_dense(span, len(numbers)):
         return None
-    groups = None if span == 1 else numbers - least
+    groups = numbers - least
     there = np.zeros(span, np.bool_)
-    there[0 if groups is None else groups] = True
+    there[groups] = True
     found = {by: pa.array(np.flatnonzero(there) + least)}
     for name, merge in merges.items():
         values, kind = rows[name].cast(pa.int64()), rows[name].type
@@ -385,20 +385,19 @@ def _by_table(rows: pa.Table, by: str, merges: Mapping[str, str]) -> pa.Table | 
 
 
 def _merged_at(
-    values: pa.ChunkedArray, groups: Integers | None, there: NDArray[np.bool_], merge: str
+    values: pa.ChunkedArray, groups: Integers, there: NDArray[np.bool_], merge: str
 ) -> tuple[Integers, NDArray[np.bool_] | None]:
     """What values come to by group, of so many as `there` has places, and where some are that are not
-    null; None where all are. Without `groups` all are of one."""
+    null; None where all are."""
     function, start = _MERGES[merge]
     is_known = None
     if values.null_count:
-        known = values.is_valid().to_numpy()
         is_known = np.zeros(len(there), np.bool_)
-        is_known[0 if groups is None else groups[known]] = known.any() if groups is None else True
+        is_known[groups[values.is_valid().to_numpy()]] = True
         # To fill them takes less than to take out the others and their groups.
         values = pc.fill_null(values, start)
     merged = np.full(len(there), start, np.int64)
-    if groups is None:
+    if len(there) == 1:
         merged[0] = function.reduce(values.to_numpy(), initial=start)
     else:
         function.at(merged, groups, values.to_numpy())
