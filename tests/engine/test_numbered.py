@@ -76,6 +76,22 @@ def test_matched_rows_are_those_that_are_equal(rows: list[tuple[Any, ...]], widt
     assert not len(found) or 0 <= found.min() <= found.max() <= 4 * len(rows)
 
 
+@pytest.mark.parametrize("repeated", [0, 1])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_a_key_tells_all_rows_apart_only_if_no_row_repeats_it(
+    kind: pa.DataType, repeated: int
+) -> None:
+    # One row repeats a key, long after those that are looked at first, with another text.
+    size = 2 * values._FEW + 1
+    keys = np.random.default_rng(1).permutation(size) - 5
+    keys[size - 1] = keys[size - 1 - repeated]
+    texts = [*["a"] * (size - 1), "b"]
+    columns = [pa.chunked_array([pa.array(keys).cast(kind)]), pa.chunked_array([texts])]
+    alone, both = numbered(columns[:1], size).tolist(), numbered(columns, size).tolist()
+    assert alone == as_they_come(keys.tolist())
+    assert both == as_they_come(list(zip(keys.tolist(), texts, strict=True)))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_many_rows_are_numbered_whose_keys_follow_one_another(seed: int) -> None:
     # More than are looked at first, and enough for columns to be looked at beside one another.

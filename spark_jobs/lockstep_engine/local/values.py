@@ -167,6 +167,17 @@ class _Codes(NamedTuple):
         numbers = numbered_by_table(self.numbers, self.span)
         return _Codes(numbers, int(numbers.max(initial=0)) + 1, True)
 
+    def are_all_different(self) -> bool:
+        """Whether each row has a number of its own."""
+        size, few = len(self.numbers), self.numbers[:_FEW]
+        if self.span < size or self.are_first:
+            return self.span == size
+        if len(np.unique(few)) < len(few):
+            return False
+        there = np.zeros(self.span, np.bool_)
+        there[self.numbers] = True
+        return int(np.count_nonzero(there)) == size
+
     def beside(self, other: _Codes) -> _Codes:
         """A number for each pair, which may be far from one another."""
         numbers = self.numbers * other.span + other.numbers
@@ -182,6 +193,9 @@ def _coded(columns: Sequence[pa.ChunkedArray], size: int) -> _Codes:
         return _Codes(np.zeros(size, np.int64), 1, True)
     first, *others = (column.combine_chunks() for column in columns)
     codes = _codes(first)
+    if codes.are_all_different():
+        # As a key often is that comes first: there is nothing that others could tell apart.
+        return _Codes(np.arange(size), size, True)
     rest = [one for one in others if not _follows(codes.numbers, _raw(one))]
     for other in in_parallel(_codes, rest) if size >= _MANY else map(_codes, rest):
         if _follows(codes.numbers, other.numbers):
