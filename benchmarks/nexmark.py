@@ -9,7 +9,8 @@ no state: the first run is the cold one, of the other two the better counts. The
 to nothing; Lockstep plans, commits its state and publishes. Then each result is compared row by row:
 Lockstep's with what DuckDB makes of the raw records, a peer's with that of Spark's batch query.
 
-What was found goes to `results.json` as it comes; what was not asked for stays there as it is.
+What was found goes to `results.json` as it comes, or to another file (`--results`): figures of other
+sizes, or of other days, do not stand beside one another. What was not asked for stays there as it is.
 """
 
 from __future__ import annotations
@@ -216,24 +217,25 @@ def reference_rows(place: Place, queries: Sequence[str]) -> None:
             ask(replace(place.task(REFERENCE, query), runs=0))
 
 
-def record(engine: str, query: str, found: Found, records: int, events: int) -> None:
-    """Into `results.json`: events a second, or null, and beside them what is known of the runs."""
+def record(engine: str, query: str, found: Found, counts: tuple[int, int], path: Path) -> None:
+    """Into the results: events a second, or null, and beside them what is known of the runs. `counts`
+    are those of the query's records and of all events."""
     answer, checked = found
-    rate = _write(engine, query, answer, checked, (records, events))
+    rate = _write(engine, query, found, counts, path)
     if engine == "lockstep_decoded":
         alone = replace(answer, seconds=answer.operators)
         if not answer.operators:
             alone = replace(alone, failed=answer.failed or "Spark has worked on it")
-        _write(OPERATORS, query, alone, checked, (records, events))
+        _write(OPERATORS, query, (alone, checked), counts, path)
     said = answer.refused or answer.failed or checked or "not checked"
     say(f"{query} {engine}: {'-' if rate is None else f'{rate:,} events/s'} ({said})")
 
 
 def _write(
-    engine: str, query: str, answer: Answer, checked: str, counts: tuple[int, int]
+    engine: str, query: str, found: Found, counts: tuple[int, int], path: Path
 ) -> int | None:
-    """Events a second, which are null where there is no good run; `counts` are those of the query's
-    records and of all events."""
+    """Events a second, which are null where there is no good run."""
+    answer, checked = found
     records, events = counts
     warm = min(answer.seconds[1:] or answer.seconds, default=None)
     is_good = warm is not None and not answer.failed and not checked.startswith("WRONG")
@@ -247,8 +249,8 @@ def _write(
         "refused": answer.refused,
         "failed": answer.failed,
     }
-    results.update(f"events_per_second/{query}/{engine}", rate)
-    results.update(f"nexmark/queries/{query}/{engine}", entry)
+    results.update(f"events_per_second/{query}/{engine}", rate, path)
+    results.update(f"nexmark/queries/{query}/{engine}", entry, path)
     return rate
 
 
@@ -292,7 +294,8 @@ def run(asked: argparse.Namespace, engines: Sequence[str], queries: Sequence[str
         try:
             there = [Engine(name, place, namespace) for name in engines]
             for engine, query, found in asked_of(there, queries, asked.in_turn):
-                record(engine.name, query, found, place.records_of(query), events)
+                counts = place.records_of(query), events
+                record(engine.name, query, found, counts, asked.results)
                 if found[0].failed or found[1].startswith("WRONG"):
                     wrong.append(f"{engine.name} {query}")
         finally:
@@ -322,6 +325,7 @@ def main() -> int:
     parser.add_argument(
         "--in-turn", action="store_true", help="each query by all engines before the next query"
     )
+    parser.add_argument("--results", type=Path, default=results.PATH, help="where figures go")
     asked = parser.parse_args()
     engines = names(asked.engines, ENGINES, parser)
     queries = names(asked.queries, tuple(QUERIES), parser)
@@ -332,17 +336,16 @@ def main() -> int:
         "versions": versions(),
     }
     for key, value in about.items():
-        results.update(f"nexmark/{key}", value)
+        results.update(f"nexmark/{key}", value, asked.results)
     try:
         wrong = run(asked, engines, queries)
     except LockstepError as error:
         say(str(error))
         return 2
-    saved = results.load()
+    saved = results.load(asked.results)
     for aim, value in nexmark_aims.aims(saved["events_per_second"]).items():
-        results.update(f"aims/{aim}", value)
-    print(nexmark_report.table(results.load()))
-    print(nexmark_report.aims_table(results.load()))
+        results.update(f"aims/{aim}", value, asked.results)
+    print(nexmark_report.tables(results.load(asked.results)))
     if wrong:
         say(f"wrong or failed: {', '.join(wrong)}")
     return 1 if wrong else 0

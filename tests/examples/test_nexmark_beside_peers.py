@@ -97,21 +97,24 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
     }
 
 
-def test_operators_have_a_rate_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: dict[str, Any] = {}
-    monkeypatch.setattr(nexmark.results, "update", written.__setitem__)
+def test_operators_have_a_rate_of_their_own(tmp_path: Path) -> None:
+    def recorded(engine: str, answer: Answer, checked: str) -> dict[str, int | None]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        nexmark.record(engine, "q0", (answer, checked), (1000, 2000), path)
+        found = nexmark.results.load(path)
+        assert found["nexmark"]["queries"]["q0"].keys() == found["events_per_second"]["q0"].keys()
+        rates: dict[str, int | None] = found["events_per_second"]["q0"]
+        return rates
+
     answer = Answer((9.0, 2.0, 4.0), operators=(8.0, 0.5, 0.25))
-    nexmark.record("lockstep_decoded", "q0", (answer, "equal"), 1000, 1000)
-    of_query = "events_per_second/q0/"
-    assert written[f"{of_query}lockstep_decoded"] == 500
-    assert written[f"{of_query}lockstep_operators"] == 4000, "of the best run but the cold one"
-    nexmark.record("lockstep_decoded", "q0", (answer, "WRONG: other rows"), 1000, 1000)
-    assert written[f"{of_query}lockstep_operators"] is None
-    nexmark.record("lockstep_decoded", "q0", (Answer((9.0, 2.0)), "equal"), 1000, 1000)
-    assert written[f"{of_query}lockstep_operators"] is None, "Spark has worked on it"
-    written.clear()
-    nexmark.record("dbsp", "q0", (Answer((1.0,)), ""), 1000, 1000)
-    assert f"{of_query}lockstep_operators" not in written
+    both = ("lockstep_decoded", "lockstep_operators")
+    # Of the best run but the cold one.
+    assert recorded(both[0], answer, "equal") == dict(zip(both, (500, 4000), strict=True))
+    wrong = recorded(both[0], answer, "WRONG: other rows")
+    assert wrong == dict.fromkeys(both)
+    by_spark = recorded(both[0], Answer((9.0, 2.0)), "equal")
+    assert by_spark == dict(zip(both, (500, None), strict=True)), "Spark has worked on it"
+    assert recorded("dbsp", Answer((1.0,)), "") == {"dbsp": 1000}
 
 
 @pytest.mark.parametrize(
