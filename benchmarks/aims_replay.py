@@ -140,9 +140,12 @@ def _backfilled(driven: Driven, start: datetime, end: datetime) -> int:
 def _by_command(driven: Driven, start: datetime, end: datetime) -> int:
     """The same of the command: a difference would be an exit code."""
     times = ["--from", start.isoformat(), "--to", end.isoformat()]
+    env = {**os.environ, "LOCKSTEP_HOME": str(driven.settings.home)}
+    # Else each command may compile all that it imports, and many jobs seem slower than they are.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [LOCKSTEP, "backfill", driven.name, *times, "--output", "json"],
-        env={**os.environ, "LOCKSTEP_HOME": str(driven.settings.home)},
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,

@@ -105,7 +105,7 @@ def main() -> None:
     asked = parser.parse_args()
     saved = results.load(asked.results)
     print(tables(saved))
-    if asked.results == results.PATH:
+    if asked.results.resolve() == results.PATH.resolve():
         plot(saved, Path(__file__).with_name("nexmark.svg"))
 
 

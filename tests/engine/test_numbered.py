@@ -76,20 +76,37 @@ def test_matched_rows_are_those_that_are_equal(rows: list[tuple[Any, ...]], widt
     assert not len(found) or 0 <= found.min() <= found.max() <= 4 * len(rows)
 
 
-@pytest.mark.parametrize("repeated", [0, 1])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
-def test_a_key_tells_all_rows_apart_only_if_no_row_repeats_it(
-    kind: pa.DataType, repeated: int
+@pytest.mark.parametrize("gap", [1, 3])
+@pytest.mark.parametrize(
+    ("repeats", "text", "looked_at"),
+    [(False, "b", 1), (True, "b", 2), (True, "a", 2)],
+    ids=["none", "the key", "the row"],
+)
+def test_others_are_not_looked_at_where_no_row_repeats_the_first_key(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: pa.DataType,
+    gap: int,
+    repeats: bool,
+    text: str,
+    looked_at: int,
 ) -> None:
-    # One row repeats a key, long after those that are looked at first, with another text.
+    # The last row, long after those that are looked at first.
     size = 2 * values._FEW + 1
-    keys = np.random.default_rng(1).permutation(size) - 5
-    keys[size - 1] = keys[size - 1 - repeated]
-    texts = [*["a"] * (size - 1), "b"]
+    keys = gap * np.random.default_rng(1).permutation(size) - 5
+    keys[-1] = keys[-1 - repeats]
+    texts = [*["a"] * (size - 1), text]
+    coded, codes_of = list[pa.Array](), values._codes
+
+    def noted(column: pa.Array) -> values._Codes:
+        coded.append(column)
+        return codes_of(column)
+
+    monkeypatch.setattr(values, "_codes", noted)
     columns = [pa.chunked_array([pa.array(keys).cast(kind)]), pa.chunked_array([texts])]
-    alone, both = numbered(columns[:1], size).tolist(), numbered(columns, size).tolist()
-    assert alone == as_they_come(keys.tolist())
-    assert both == as_they_come(list(zip(keys.tolist(), texts, strict=True)))
+    found = numbered(columns, size).tolist()
+    assert found == as_they_come(list(zip(keys.tolist(), texts, strict=True)))
+    assert len(coded) == looked_at
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -99,7 +99,7 @@ def test_the_tables_of_nexmark_are_those_of_the_saved_figures(name: str) -> None
     assert nexmark_report.table(result).rstrip() in readme()
     assert nexmark_report.aims_table(result).rstrip() in readme()
     aims = nexmark_aims.aims(result["events_per_second"])
-    assert aims == {name: result["aims"][name] for name in aims}
+    assert aims == {aim: result["aims"][aim] for aim in aims}
     for query, by_engine in result["events_per_second"].items():
         for engine, rate in by_engine.items():
             entry = result["nexmark"]["queries"][query][engine]

@@ -144,12 +144,13 @@ def numbered(columns: Sequence[pa.ChunkedArray], size: int) -> Integers:
     """A number for each of so many rows, the same where all columns are: 0 for the first of them, and
     one more for each that is the first of its kind. Null is equal to null. The columns are keys, or
     normalized."""
-    return _coded(columns, size).as_they_come().numbers
+    return _coded(columns, size, by_first=True).as_they_come().numbers
 
 
 class _Codes(NamedTuple):
     """A number for each row, the same where values are; they are before `span`, which is not much more
-    than there are rows. `are_first`: 0 for the first, and one more for each first of its kind."""
+    than there are rows. `are_first`: 0 for the first, and one more for each first of its kind, so that
+    `span` is how many kinds there are, and 1 where there are no rows."""
 
     numbers: Integers
     span: int
@@ -188,14 +189,15 @@ class _Codes(NamedTuple):
         return is_dense(self.span, len(self.numbers))
 
 
-def _coded(columns: Sequence[pa.ChunkedArray], size: int) -> _Codes:
+def _coded(columns: Sequence[pa.ChunkedArray], size: int, *, by_first: bool = False) -> _Codes:
+    """Of all columns together. `by_first`: it is looked at whether the first one tells all rows apart,
+    as a key often does, so that the others have nothing to tell."""
     if not columns:
         return _Codes(np.zeros(size, np.int64), 1, True)
-    first, *others = (column.combine_chunks() for column in columns)
-    codes = _codes(first)
-    if codes.are_all_different():
-        # As a key often is that comes first: there is nothing that others could tell apart.
+    codes = _codes(columns[0].combine_chunks())
+    if by_first and len(columns) > 1 and codes.are_all_different():
         return _Codes(np.arange(size), size, True)
+    others = (column.combine_chunks() for column in columns[1:])
     rest = [one for one in others if not _follows(codes.numbers, _raw(one))]
     for other in in_parallel(_codes, rest) if size >= _MANY else map(_codes, rest):
         if _follows(codes.numbers, other.numbers):
