@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Barrier, Lock
+from threading import Barrier, Lock, get_ident
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +58,17 @@ def test_those_that_wait_for_nothing_are_worked_on_at_the_same_time() -> None:
             together.wait()
 
     assert len(list(in_turns(operators((), (0,), (0,)), work, 2))) == 3
+
+
+def test_a_chain_is_worked_on_in_the_callers_thread() -> None:
+    """Others are only for operators beside each other."""
+    by = dict[int, int]()
+
+    def work(operator: Operator) -> None:
+        by[operator.ref] = get_ident()
+
+    list(in_turns(operators((), (0,), (1,), (2,), (2,), (3, 4), (5,)), work, 2))
+    assert {ref for ref, thread in by.items() if thread == get_ident()} == {0, 1, 2, 5, 6}
 
 
 def test_one_at_a_time_answers_come_as_they_are_asked_for() -> None:
