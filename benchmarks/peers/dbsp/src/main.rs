@@ -4,6 +4,7 @@
 //!
 //! EVENTS is a file of the generator's events, RUNS how many are timed, ROWS the file for the result's rows,
 //! which cost one more run. Nothing is read from Kafka, decoded or kept on disk. The answer is a line of JSON.
+//! A circuit has a worker for each core that the process may use: `taskset -c 0` gives it one.
 
 mod events;
 mod flow;
@@ -11,6 +12,7 @@ mod queries;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anyhow::{bail, Result};
@@ -24,14 +26,14 @@ use flow::Feed;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const WORKERS: usize = 2;
 /// Events of a transaction.
 const BATCH: usize = 40_000;
 
 /// The whole backlog through a new circuit; seconds from the first batch to the end of the last.
 fn run(query: &str, events: &[Event]) -> Result<f64> {
     let name = query.to_string();
-    let (mut circuit, mut feeds) = Runtime::init_circuit(WORKERS, move |circuit| {
+    let workers = available_parallelism()?.get();
+    let (mut circuit, mut feeds) = Runtime::init_circuit(workers, move |circuit| {
         let mut feeds: Vec<Box<dyn Feed>> = Vec::new();
         queries::build(&name, circuit, &mut feeds);
         Ok(feeds)
