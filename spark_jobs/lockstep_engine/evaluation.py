@@ -64,6 +64,8 @@ __all__ = ["Evaluated", "LeftToSpark", "evaluate_circuit"]
 _AT_ONCE = 4
 """So many operators of a large interval are worked out at the same time: the rows of each are in memory
 a few times then."""
+_MANY_RECORDS = 500_000
+"""Of fewer, threads wait for each other, and touch memory of their own, longer than they work."""
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
@@ -137,7 +139,8 @@ def evaluate_circuit(
             empty,
             pool,
         )
-        at_once = min(_AT_ONCE, processors()) if building.is_large else 1
+        is_worth_it = building.is_large and context.records >= _MANY_RECORDS
+        at_once = min(_AT_ONCE, processors()) if is_worth_it else 1
         evaluated = partial(building.evaluated, silent=silent, result=result)
         for _, appends in in_turns(circuit.operators, evaluated, at_once):
             # Equal traces of two operators hold equal rows: they are written once.

@@ -122,6 +122,37 @@ def test_many_rows_are_numbered_whose_keys_follow_one_another(seed: int) -> None
     assert found.tolist() == as_they_come(rows)
 
 
+STEPS = [1, 2, 10_000_000, 86_400_000_000, 1 << 61]
+
+
+@given(st.data(), st.sampled_from(STEPS), st.sampled_from([LEAST, -7, 0, 1_700_000_000_000_000]))
+def test_keys_in_steps_are_numbered(data: st.DataObject, step: int, least: int) -> None:
+    """Windows, days: also where one of them is between two, or too far away to be counted."""
+    fits = st.integers(0, 40).map(lambda n: least + n * step).filter(lambda n: n <= GREATEST)
+    keys = data.draw(st.lists(st.one_of(fits, fits.map(lambda n: n + (n < GREATEST))), max_size=40))
+    others = data.draw(st.lists(st.integers(0, 300), min_size=len(keys), max_size=len(keys)))
+    columns = [pa.chunked_array([pa.array(one, pa.int64())]) for one in (others, keys)]
+    rows = list(zip(others, keys, strict=True))
+    assert numbered(columns, len(rows)).tolist() == as_they_come(rows)
+    assert as_they_come(matched(columns, len(rows)).tolist()) == as_they_come(rows)
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["all in steps", "the last is not"])
+@pytest.mark.parametrize("most", [20, 300, 3_000], ids=["near", "in a table", "far"])
+def test_many_keys_in_steps_are_numbered(between: bool, most: int) -> None:
+    random, size = np.random.default_rng(most), 2 * values._FEW + 7
+    keys = random.integers(0, 40, size) * 10_000_000 + 1_700_000_000_000_000
+    keys[-1] += between
+    others = random.integers(0, most * size // 40, size)
+    columns = [pa.chunked_array([pa.array(one)]) for one in (others, keys)]
+    rows = list(zip(others.tolist(), keys.tolist(), strict=True))
+    assert numbered(columns, size).tolist() == as_they_come(rows)
+    matches = matched(columns, size)
+    assert as_they_come(matches.tolist()) == as_they_come(rows)
+    assert matches.max() < 4 * size
+    assert (values._near(columns[1].combine_chunks()) is None) == between
+
+
 VALUES = st.lists(
     st.tuples(
         st.integers(0, 4),
