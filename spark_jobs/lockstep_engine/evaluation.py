@@ -62,10 +62,10 @@ from lockstep_engine.turns import in_turns
 __all__ = ["Evaluated", "LeftToSpark", "evaluate_circuit"]
 
 _AT_ONCE = 4
-"""So many operators of a large interval are worked out at the same time: the rows of each are in memory
-a few times then."""
-_MANY_RECORDS = 500_000
-"""Of fewer, threads wait for each other, and touch memory of their own, longer than they work."""
+"""So many operators of a large interval may be worked out at the same time: the rows of each are in
+memory a few times then."""
+_TIMES_A_SMALL_CHANGE = 10
+"""Of fewer records threads wait for each other, and touch memory of their own, longer than they work."""
 LARGEST_PLAN = 60
 """Beyond about so many relations a plan is cut."""
 _TIMES_READ: Mapping[type[Node], int] = MappingProxyType(
@@ -112,8 +112,8 @@ def evaluate_circuit(
     and a join's other side does not look for partners. In a pipeline's first interval no source may be
     silent, as a global aggregate has a row from the first interval on. `measures` are those of the same
     deltas, where somebody has begun to measure them. `on_append` is told of the rows of each trace as
-    soon as there is a frame of them, or they are here; of a large interval that is worked out here, at
-    the end. Raises LeftToSpark.
+    soon as there is a frame of them, or they are here; where operators are worked out at the same time,
+    at the end. Raises LeftToSpark.
     """
     by_ref = _by_ref(circuit)
     result = Evaluated()
@@ -139,8 +139,8 @@ def evaluate_circuit(
             empty,
             pool,
         )
-        is_worth_it = building.is_large and context.records >= _MANY_RECORDS
-        at_once = min(_AT_ONCE, processors()) if is_worth_it else 1
+        is_worth_it = context.records >= _TIMES_A_SMALL_CHANGE * context.many_records
+        at_once = min(_AT_ONCE, processors()) if building.is_large and is_worth_it else 1
         evaluated = partial(building.evaluated, silent=silent, result=result)
         for _, appends in in_turns(circuit.operators, evaluated, at_once):
             # Equal traces of two operators hold equal rows: they are written once.

@@ -53,9 +53,10 @@ def _work_together(
                 # The memory that this thread works in is the process's own, and stays warm: of a chain
                 # of operators another thread takes up to a third longer.
                 operator = waiting.pop(waiting.index(ready[0]))
-                ended[operator.ref] = _worked_here(operator, work)
-                if ended[operator.ref].exception() is not None:
-                    waiting = []
+                # An error is the first one, and goes its way: nothing else has been begun.
+                done = Future[_Answer]()
+                done.set_result(work(operator))
+                ended[operator.ref] = done
                 continue
             for operator in ready[: at_once - len(running)]:
                 waiting.remove(operator)
@@ -65,13 +66,3 @@ def _work_together(
                 ended[running.pop(one).ref] = one
                 if one.exception() is not None:
                     waiting = []
-
-
-def _worked_here(operator: Operator, work: Callable[[Operator], _Answer]) -> Future[_Answer]:
-    """What `work` has given, or the error that it has raised."""
-    done = Future[_Answer]()
-    try:
-        done.set_result(work(operator))
-    except BaseException as error:
-        done.set_exception(error)
-    return done

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
@@ -96,13 +96,13 @@ def test_others_are_not_looked_at_where_no_row_repeats_the_first_key(
     keys = gap * np.random.default_rng(1).permutation(size) - 5
     keys[-1] = keys[-1 - repeats]
     texts = [*["a"] * (size - 1), text]
-    coded, codes_of = list[pa.Array](), values._codes
+    coded, near = list[pa.Array](), values._near
 
-    def noted(column: pa.Array) -> values._Codes:
+    def noted(column: pa.Array) -> values._Codes | None:
         coded.append(column)
-        return codes_of(column)
+        return near(column)
 
-    monkeypatch.setattr(values, "_codes", noted)
+    monkeypatch.setattr(values, "_near", noted)
     columns = [pa.chunked_array([pa.array(keys).cast(kind)]), pa.chunked_array([texts])]
     found = numbered(columns, size).tolist()
     assert found == as_they_come(list(zip(keys.tolist(), texts, strict=True)))
@@ -125,32 +125,69 @@ def test_many_rows_are_numbered_whose_keys_follow_one_another(seed: int) -> None
 STEPS = [1, 2, 10_000_000, 86_400_000_000, 1 << 61]
 
 
-@given(st.data(), st.sampled_from(STEPS), st.sampled_from([LEAST, -7, 0, 1_700_000_000_000_000]))
-def test_keys_in_steps_are_numbered(data: st.DataObject, step: int, least: int) -> None:
-    """Windows, days: also where one of them is between two, or too far away to be counted."""
-    fits = st.integers(0, 40).map(lambda n: least + n * step).filter(lambda n: n <= GREATEST)
-    keys = data.draw(st.lists(st.one_of(fits, fits.map(lambda n: n + (n < GREATEST))), max_size=40))
-    others = data.draw(st.lists(st.integers(0, 300), min_size=len(keys), max_size=len(keys)))
-    columns = [pa.chunked_array([pa.array(one, pa.int64())]) for one in (others, keys)]
-    rows = list(zip(others, keys, strict=True))
+@st.composite
+def in_steps(draw: st.DrawFn) -> list[int]:
+    """Windows, days: also where some of them are between two, or too far away to be counted."""
+    step = draw(st.sampled_from(STEPS))
+    least = draw(st.sampled_from([LEAST, -7, 0, 1_700_000_000_000_000]))
+    numbers = st.integers(0, min(40, (GREATEST - 1 - least) // step))
+    between = st.integers(0, 1) if draw(st.booleans()) else st.just(0)
+    keys = st.tuples(numbers, between).map(lambda one: least + one[0] * step + one[1])
+    return draw(st.lists(keys, max_size=40))
+
+
+@given(in_steps(), st.integers(1, 300), st.booleans())
+@example([LEAST, LEAST + 7 * (1 << 61), LEAST], 3, True)
+def test_keys_in_steps_are_numbered(keys: list[int], kinds: int, come_first: bool) -> None:
+    others = [number * 7 % kinds for number in range(len(keys))]
+    pair = (keys, others) if come_first else (others, keys)
+    columns = [pa.chunked_array([pa.array(one, pa.int64())]) for one in pair]
+    rows = list(zip(*pair, strict=True))
     assert numbered(columns, len(rows)).tolist() == as_they_come(rows)
     assert as_they_come(matched(columns, len(rows)).tolist()) == as_they_come(rows)
 
 
-@pytest.mark.parametrize("between", [False, True], ids=["all in steps", "the last is not"])
-@pytest.mark.parametrize("most", [20, 300, 3_000], ids=["near", "in a table", "far"])
-def test_many_keys_in_steps_are_numbered(between: bool, most: int) -> None:
-    random, size = np.random.default_rng(most), 2 * values._FEW + 7
+@pytest.mark.parametrize(
+    ("kinds", "between", "by"),
+    [
+        (150, False, []),
+        (600, False, ["table"]),
+        (1_500, False, ["table", "table", "dictionary"]),
+        (150_000, False, ["dictionary", "table", "dictionary"]),
+        (150, True, ["dictionary"]),
+    ],
+)
+def test_many_keys_in_steps_are_numbered(
+    monkeypatch: pytest.MonkeyPatch, kinds: int, between: bool, by: list[str]
+) -> None:
+    """Forty windows of so many others; with one `between` two of them, long after the rows that are
+    looked at first, they are not counted in steps. Of 2,007 rows 8,028 places are near enough as they
+    are, and 32,112 for a table that makes them so; else both are made near before they are paired."""
+    random, size = np.random.default_rng(kinds), 2 * values._FEW + 7
     keys = random.integers(0, 40, size) * 10_000_000 + 1_700_000_000_000_000
     keys[-1] += between
-    others = random.integers(0, most * size // 40, size)
+    others = random.integers(0, kinds, size)
     columns = [pa.chunked_array([pa.array(one)]) for one in (others, keys)]
     rows = list(zip(others.tolist(), keys.tolist(), strict=True))
     assert numbered(columns, size).tolist() == as_they_come(rows)
+    used = list[str]()
+    for name in ("table", "dictionary"):
+        place = (
+            (values, "numbered_by_table") if name == "table" else (values._Codes, "of_dictionary")
+        )
+        monkeypatch.setattr(*place, noted(getattr(*place), name, used))
     matches = matched(columns, size)
     assert as_they_come(matches.tolist()) == as_they_come(rows)
     assert matches.max() < 4 * size
-    assert (values._near(columns[1].combine_chunks()) is None) == between
+    assert used == by
+
+
+def noted(made: Callable[..., Any], name: str, used: list[str]) -> Callable[..., Any]:
+    def noting(*arguments: Any) -> Any:
+        used.append(name)
+        return made(*arguments)
+
+    return noting
 
 
 VALUES = st.lists(

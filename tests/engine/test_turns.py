@@ -171,11 +171,17 @@ def in_turns_of_two(work: Callable[[Operator], object]) -> None:
     list(in_turns(DIAMONDS, work, 2))
 
 
+def one_after_the_other(work: Callable[[Operator], object]) -> None:
+    list(in_turns(operators((), (0,), (1,), (2,), (3,)), work, 2))
+
+
 def at_the_same_time(work: Callable[[Operator], object]) -> None:
     threads.in_parallel(work, DIAMONDS)
 
 
-@pytest.mark.parametrize("doing", [one_by_one, in_turns_of_two, at_the_same_time])
+@pytest.mark.parametrize(
+    "doing", [one_by_one, in_turns_of_two, one_after_the_other, at_the_same_time]
+)
 def test_an_error_leaves_nothing_behind(doing: Callable[[Callable[..., Any]], None]) -> None:
     """What had been made until then goes with it, whenever garbage is collected."""
 

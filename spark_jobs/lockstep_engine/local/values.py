@@ -230,8 +230,7 @@ def _codes_of(columns: Sequence[pa.Array]) -> Iterator[_Codes]:
     """Of each, those of many rows at the same time that take long."""
     found = [_near(one) for one in columns]
     left = [one for one, codes in zip(columns, found, strict=True) if codes is None]
-    is_long = len(left) > 1 and len(left[0]) >= _MANY
-    made = iter(in_parallel(_codes, left) if is_long else map(_codes, left))
+    made = iter(in_parallel(_far, left) if left and len(left[0]) >= _MANY else map(_far, left))
     return (next(made) if codes is None else codes for codes in found)
 
 
@@ -257,13 +256,18 @@ def _raw(column: pa.Array) -> Integers | None:
 
 
 def _codes(column: pa.Array) -> _Codes:
+    return _near(column) or _far(column)
+
+
+def _far(column: pa.Array) -> _Codes:
+    """Of what is not `_near`."""
     if pa.types.is_struct(column.type):
         # A struct of nulls is another one than none.
         parts = column.flatten()
         if column.null_count:
             parts.append(column.is_valid())
         return _coded([pa.chunked_array([part]) for part in parts], len(column))
-    return _near(column) or _Codes.of_dictionary(column)
+    return _Codes.of_dictionary(column)
 
 
 def _near(column: pa.Array) -> _Codes | None:
