@@ -16,7 +16,6 @@ sizes, or of other days, do not stand beside one another. What was not asked for
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import sys
@@ -48,6 +47,7 @@ from lockstep.cli.bench import (
     workplace,
 )
 from lockstep.errors import LockstepError
+from lockstep.threads import processors
 
 REFERENCE = "spark_batch"
 """Its rows are those that the peers' are compared with, so it comes first."""
@@ -331,7 +331,7 @@ def main() -> int:
     queries = names(asked.queries, tuple(QUERIES), parser)
     about: Mapping[str, Any] = {
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
-        "cpus": os.cpu_count(),
+        "cpus": processors(),
         "runs": asked.runs,
         "versions": versions(),
     }

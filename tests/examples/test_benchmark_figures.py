@@ -93,7 +93,10 @@ def test_the_tables_of_scaling_are_those_of_the_saved_run() -> None:
     assert abs(again / growth["logged"]["1"]["seconds"] - 1) < 0.02, "one core as it was"
 
 
-@pytest.mark.parametrize("name", ["results.json", "results/nexmark-decoded-10000000.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["results.json", "results/nexmark-decoded-10000000.json", "results/nexmark-one-core.json"],
+)
 def test_the_tables_of_nexmark_are_those_of_the_saved_figures(name: str) -> None:
     result = saved(name)
     assert nexmark_report.table(result).rstrip() in readme()
