@@ -50,8 +50,7 @@ def _work_together(
         while waiting or running:
             ready = [one for one in waiting if all(ref in ended for ref in one.inputs)]
             if len(ready) == 1 and not running:
-                # The memory that this thread works in is the process's own, and stays warm: of a chain
-                # of operators another thread takes up to a third longer.
+                # What runs alone needs no thread.
                 operator = waiting.pop(waiting.index(ready[0]))
                 # An error is the first one, and goes its way: nothing else has been begun.
                 done = Future[_Answer]()
