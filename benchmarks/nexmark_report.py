@@ -62,8 +62,8 @@ def aims_table(saved: Mapping[str, Any]) -> str:
 
 
 def tables(saved: Mapping[str, Any]) -> str:
-    """Both."""
-    return f"{table(saved)}\n{aims_table(saved)}"
+    """Both; no aims where none has figures."""
+    return f"{table(saved)}\n{aims_table(saved)}" if "aims" in saved else table(saved)
 
 
 def plot(saved: Mapping[str, Any], path: Path) -> None:

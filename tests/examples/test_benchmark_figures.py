@@ -108,3 +108,9 @@ def test_the_tables_of_nexmark_are_those_of_the_saved_figures(name: str) -> None
             entry = result["nexmark"]["queries"][query][engine]
             assert (rate is None) == bool(entry["refused"] or entry["failed"])
             assert not entry["checked"].startswith("WRONG")
+
+
+def test_figures_of_one_engine_are_a_table_without_aims() -> None:
+    found = nexmark_report.tables({"events_per_second": {"q0": {"lockstep": 951_000}}})
+    assert "| q0 | 951 |" in found
+    assert "aim" not in found
