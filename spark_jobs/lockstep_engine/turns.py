@@ -51,7 +51,8 @@ def _work_together(
             ready = [one for one in waiting if all(ref in ended for ref in one.inputs)]
             if len(ready) == 1 and not running:
                 # What runs alone needs no thread.
-                operator = waiting.pop(waiting.index(ready[0]))
+                [operator] = ready
+                waiting.remove(operator)
                 # An error is the first one, and goes its way: nothing else has been begun.
                 done = Future[_Answer]()
                 done.set_result(work(operator))

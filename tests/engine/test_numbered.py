@@ -47,6 +47,16 @@ def as_they_come(rows: Sequence[Any]) -> list[int]:
     return [known.setdefault(row, len(known)) for row in rows]
 
 
+def noted(made: Callable[..., Any], name: str, used: list[str]) -> Callable[..., Any]:
+    """The same, which adds the name to what has been used."""
+
+    def noting(*arguments: Any) -> Any:
+        used.append(name)
+        return made(*arguments)
+
+    return noting
+
+
 @given(ROWS, st.integers(1, 3), st.permutations(range(3)), st.integers(1, 3))
 def test_rows_are_numbered_as_they_come(
     rows: list[tuple[Any, ...]], chunks: int, order: list[int], width: int
@@ -96,13 +106,8 @@ def test_others_are_not_looked_at_where_no_row_repeats_the_first_key(
     keys = gap * np.random.default_rng(1).permutation(size) - 5
     keys[-1] = keys[-1 - repeats]
     texts = [*["a"] * (size - 1), text]
-    coded, near = list[pa.Array](), values._near
-
-    def noted(column: pa.Array) -> values._Codes | None:
-        coded.append(column)
-        return near(column)
-
-    monkeypatch.setattr(values, "_near", noted)
+    coded = list[str]()
+    monkeypatch.setattr(values, "_near", noted(values._near, "near", coded))
     columns = [pa.chunked_array([pa.array(keys).cast(kind)]), pa.chunked_array([texts])]
     found = numbered(columns, size).tolist()
     assert found == as_they_come(list(zip(keys.tolist(), texts, strict=True)))
@@ -171,23 +176,15 @@ def test_many_keys_in_steps_are_numbered(
     rows = list(zip(others.tolist(), keys.tolist(), strict=True))
     assert numbered(columns, size).tolist() == as_they_come(rows)
     used = list[str]()
-    for name in ("table", "dictionary"):
-        place = (
-            (values, "numbered_by_table") if name == "table" else (values._Codes, "of_dictionary")
-        )
-        monkeypatch.setattr(*place, noted(getattr(*place), name, used))
+    for name, place, function in (
+        ("table", values, "numbered_by_table"),
+        ("dictionary", values._Codes, "of_dictionary"),
+    ):
+        monkeypatch.setattr(place, function, noted(getattr(place, function), name, used))
     matches = matched(columns, size)
     assert as_they_come(matches.tolist()) == as_they_come(rows)
     assert matches.max() < 4 * size
     assert used == by
-
-
-def noted(made: Callable[..., Any], name: str, used: list[str]) -> Callable[..., Any]:
-    def noting(*arguments: Any) -> Any:
-        used.append(name)
-        return made(*arguments)
-
-    return noting
 
 
 VALUES = st.lists(
