@@ -60,8 +60,9 @@ ENGINES = (
     "lockstep_decoded",
     "lockstep",
 )
+ENGINE = "lockstep_engine"
 OPERATORS = "lockstep_operators"
-"""The name of what `lockstep_decoded` takes for its operators alone."""
+"""The names of what `lockstep_decoded` takes for its runs without writing, and its operators alone."""
 SHORTEST = 0.001
 """The seconds that a stopwatch tells apart."""
 OTHER_EACH_TIME = frozenset({"q12"})
@@ -223,10 +224,11 @@ def record(engine: str, query: str, found: Found, counts: tuple[int, int], path:
     answer, checked = found
     rate = _write(engine, query, found, counts, path)
     if engine == "lockstep_decoded":
-        alone = replace(answer, seconds=answer.operators)
-        if not answer.operators:
-            alone = replace(alone, failed=answer.failed or "Spark has worked on it")
-        _write(OPERATORS, query, (alone, checked), counts, path)
+        for part, seconds in ((ENGINE, answer.engine), (OPERATORS, answer.operators)):
+            alone = replace(answer, seconds=seconds)
+            if not seconds:
+                alone = replace(alone, failed=answer.failed or "Spark has worked on it")
+            _write(part, query, (alone, checked), counts, path)
     said = answer.refused or answer.failed or checked or "not checked"
     say(f"{query} {engine}: {'-' if rate is None else f'{rate:,} events/s'} ({said})")
 

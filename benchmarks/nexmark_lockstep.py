@@ -25,6 +25,8 @@ CATALOG = "bench"
 DATABASE = "nexmark"
 OPERATORS = ("operators", "sort")
 """The parts of a run between reading and writing."""
+WRITING = ("append", "heads")
+"""The parts of a run in which files are written and committed, and it is asked what was."""
 PLANS = "plans"
 """A part of a run, some of which Spark works out while it writes."""
 WRONG = "WRONG: not the rows that DuckDB finds"
@@ -68,7 +70,7 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
     The backlog is cut into steps and intervals by the default limits of rows; a followed table is one
     step, as it has one snapshot.
     """
-    seconds, operators = [], []
+    seconds, engine, operators = [], [], []
     verdict = ""
     try:
         for number in range(task.runs):
@@ -84,6 +86,8 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
             taken = [committed.seconds.get(part) for part in OPERATORS]
             if None not in taken and PLANS not in committed.seconds:
                 operators.append(round(sum(taken), 3))
+                written = sum(committed.seconds[part] for part in WRITING)
+                engine.append(round(parts["run"] - written, 3))
             if task.rows and number == task.runs - 1:
                 (check,) = verify(name, settings, lambda _: None)
                 verdict = EQUAL if check.equal else WRONG
@@ -92,8 +96,8 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
         return Answer(tuple(seconds), failed=str(error).splitlines()[0]), verdict
     # Of topics, records are read while others are worked on.
     if not task.namespace or len(operators) < len(seconds):
-        operators = []
-    return Answer(tuple(seconds), operators=tuple(operators)), verdict
+        engine, operators = [], []
+    return Answer(tuple(seconds), engine=tuple(engine), operators=tuple(operators)), verdict
 
 
 def _follow(task: Task, transformations: Path) -> None:

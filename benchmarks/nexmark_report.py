@@ -25,6 +25,7 @@ ENGINES = {
     "spark_batch": "Spark batch",
     "lockstep_decoded": "Lockstep, decoded",
     "spark_batch_decoded": "Spark batch, decoded",
+    "lockstep_engine": "Lockstep, engine alone",
     "lockstep_operators": "Lockstep, operators alone",
     "dbsp": "DBSP, in memory",
 }

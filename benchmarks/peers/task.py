@@ -51,12 +51,14 @@ class Task:
 @dataclass(frozen=True)
 class Answer:
     """The seconds of each run in turn; or, where the engine does not take the query, what it says.
-    `failed` is what went wrong where it does take it. `operators` are the seconds of each run in which
-    rows in memory became rows in memory, where somebody has told them apart."""
+    `failed` is what went wrong where it does take it. Where somebody has told them apart, `engine` are
+    the seconds of each run but for those of writing, and `operators` those in which rows in memory
+    became rows in memory."""
 
     seconds: tuple[float, ...] = ()
     refused: str = ""
     failed: str = ""
+    engine: tuple[float, ...] = ()
     operators: tuple[float, ...] = ()
 
 

@@ -97,7 +97,7 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
     }
 
 
-def test_operators_have_a_rate_of_their_own(tmp_path: Path) -> None:
+def test_engine_and_operators_have_rates_of_their_own(tmp_path: Path) -> None:
     def recorded(engine: str, answer: Answer, checked: str) -> dict[str, int | None]:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
         nexmark.record(engine, "q0", (answer, checked), (1000, 2000), path)
@@ -106,14 +106,15 @@ def test_operators_have_a_rate_of_their_own(tmp_path: Path) -> None:
         rates: dict[str, int | None] = found["events_per_second"]["q0"]
         return rates
 
-    answer = Answer((9.0, 2.0, 4.0), operators=(8.0, 0.5, 0.25))
-    both = ("lockstep_decoded", "lockstep_operators")
+    answer = Answer((9.0, 2.0, 4.0), engine=(8.0, 1.0, 2.0), operators=(8.0, 0.5, 0.25))
+    names = ("lockstep_decoded", "lockstep_engine", "lockstep_operators")
     # Of the best run but the cold one.
-    assert recorded(both[0], answer, "equal") == dict(zip(both, (500, 4000), strict=True))
-    wrong = recorded(both[0], answer, "WRONG: other rows")
-    assert wrong == dict.fromkeys(both)
-    by_spark = recorded(both[0], Answer((9.0, 2.0)), "equal")
-    assert by_spark == dict(zip(both, (500, None), strict=True)), "Spark has worked on it"
+    rates = recorded(names[0], answer, "equal")
+    assert rates == dict(zip(names, (500, 1000, 4000), strict=True))
+    wrong = recorded(names[0], answer, "WRONG: other rows")
+    assert wrong == dict.fromkeys(names)
+    by_spark = recorded(names[0], Answer((9.0, 2.0)), "equal")
+    assert by_spark == dict(zip(names, (500, None, None), strict=True)), "Spark has worked on it"
     assert recorded("dbsp", Answer((1.0,)), "") == {"dbsp": 1000}
 
 

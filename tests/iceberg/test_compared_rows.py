@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lake_builders import Lake, local_catalog
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask
 
 from lockstep.adapters import iceberg_netting
 from lockstep.control.ports import OutboxSteps
@@ -127,6 +130,23 @@ def test_it_says_what_the_sums_of_weights_say(
             sums[name, amount, step] += sign * weight if FIRST <= step <= LAST else 0
     rows_logged = sum(FIRST <= row[-1] <= LAST for row in logged)
     assert found == (None if any(sums.values()) else rows_logged)
+
+
+def test_only_files_that_may_have_rows_of_other_steps_are_scanned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, scanned = Log(tmp_path), list[int]()
+    logged, replayed = log.add(LOGGED), log.add(LOGGED[:1], LOGGED[1:2], LOGGED[2:])
+
+    class Noting(ArrowScan):
+        def to_table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
+            files = list(tasks)
+            scanned.append(len(files))
+            return super().to_table(files)
+
+    monkeypatch.setattr(iceberg_netting, "ArrowScan", Noting)
+    assert log.compared(logged, replayed) == 4
+    assert scanned == [1, 1], "that of all steps, and the last, which has step 9"
 
 
 def test_what_is_many_or_holds_others_is_left_to_spark(

@@ -36,6 +36,7 @@ __all__ = [
     "STEP",
     "WEIGHT",
     "append_files",
+    "bounds_of",
     "copied",
     "files_of",
     "inserted_files",
@@ -68,7 +69,7 @@ def inserted_files(view: Table, outbox: Table, steps: OutboxSteps) -> list[DataF
     for file in files_of(outbox, steps):
         if file is None or file.file_format != FileFormat.PARQUET or file.key_metadata:
             return None
-        of_step, of_weight = (_bounds(file, schema, name) for name in (STEP, WEIGHT))
+        of_step, of_weight = (bounds_of(file, schema, name) for name in (STEP, WEIGHT))
         if of_step is None or of_weight != (1, 1):
             return None
         if of_step[0] <= steps.after or of_step[1] > steps.last:
@@ -161,7 +162,7 @@ def files_of(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
             yield None
         elif not _is_before(outbox.metadata, manifest.added_snapshot_id, steps.after):
             for entry in manifest.fetch_manifest_entry(outbox.io, discard_deleted=True):
-                of_step = _bounds(entry.data_file, outbox.schema(), STEP)
+                of_step = bounds_of(entry.data_file, outbox.schema(), STEP)
                 if of_step is None or (of_step[1] > steps.after and of_step[0] <= steps.last):
                     yield entry.data_file
 
@@ -176,7 +177,7 @@ def _is_before(metadata: TableMetadata, snapshot_id: int | None, step: int) -> b
     return is_append and said is not None and int(said) <= step
 
 
-def _bounds(file: DataFile, schema: Schema, name: str) -> tuple[int, int] | None:
+def bounds_of(file: DataFile, schema: Schema, name: str) -> tuple[int, int] | None:
     """The least and the greatest number of a column; None where the file does not say, or has nulls."""
     field_id = schema.find_field(name).field_id
     least, most = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
