@@ -31,6 +31,8 @@ import aims_views
 import results
 from aims_bench import Aim, say
 
+from lockstep.threads import processors
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -79,7 +81,7 @@ def save(name: str, aim: Aim, options: argparse.Namespace) -> None:
         "holds": aim.holds,
         "scale": aim.scale,
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
-        "cpus": os.cpu_count(),
+        "cpus": processors(),
         # Of the last five minutes: far above what one benchmark makes, others were at work too.
         "load": round(os.getloadavg()[1], 1),
     }

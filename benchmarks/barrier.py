@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import os
 import random
 import statistics
 import tempfile
@@ -32,6 +31,7 @@ from lockstep.adapters.jars import jar_paths
 from lockstep.adapters.sql_store import SqlStore
 from lockstep.control.coordination.barrier import Barrier
 from lockstep.control.coordination.memory import MemoryCarrier
+from lockstep.threads import processors
 from lockstep_engine.coordination import met
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def figures(found: list[Times]) -> dict[str, Any]:
 
 def measure(ways: Mapping[str, Callable[[Collection[str]], list[Times]]]) -> dict[str, Any]:
     """Each way with each number of workers."""
-    found: dict[str, Any] = {"cpus": os.cpu_count()}
+    found: dict[str, Any] = {"cpus": processors()}
     for way, run in ways.items():
         found[way] = {}
         for count in WORKERS:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -57,6 +56,7 @@ from lockstep.control.publishing import publish
 from lockstep.deploying import deploy
 from lockstep.runtime import Pipeline
 from lockstep.sql.circuit import SinkTable
+from lockstep.threads import processors
 from lockstep_engine import publishing
 from lockstep_engine.connect import ConnectEngine
 from lockstep_engine.deltas import STEP, WEIGHT, merge_steps, quoted
@@ -296,7 +296,7 @@ def main() -> None:
             totals = Totals(Settings.load(servers.variables), "", seed=1)
             totals.deploy(folder / "totals", rows_per_step=1_000_000)
             parts = deploy_unguarded(totals, folder / "totals", folder / UNGUARDED)
-            sizes: dict[str, Any] = {"cpus": os.cpu_count()}
+            sizes: dict[str, Any] = {"cpus": processors()}
             for size, (orders, rounds) in SIZES.items():
                 sizes[size] = measure(totals, parts, orders, rounds)
                 print(size, json.dumps(sizes[size]), flush=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -42,6 +41,7 @@ from lockstep.cli.bench import EXAMPLE, QUERIES, advance, load_generator, write_
 from lockstep.control.layout.scaling import scaled
 from lockstep.deploying import deploy
 from lockstep.lake.opening import OpenCatalog
+from lockstep.threads import processors
 
 QUERY = "q4"
 PREFIX = "scaling."
@@ -250,7 +250,7 @@ def main() -> None:
     asked = parser.parse_args()
     kept = asked.part and asked.save.exists()
     result = json.loads(asked.save.read_text("utf-8")) if kept else {}
-    result["cpus"] = os.cpu_count()
+    result["cpus"] = processors()
     with tempfile.TemporaryDirectory(prefix="lockstep-scaling-") as name:
         folder = Path(name)
         if asked.part != "growth":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import signal
@@ -43,6 +42,7 @@ from torture_strikes import (
 
 from lockstep.adapters.settings import Settings
 from lockstep.errors import LockstepError
+from lockstep.threads import processors
 
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import reader
@@ -166,7 +166,7 @@ class Results:
         return {
             "runs": self.points.total(),
             "seed": self.seed,
-            "cpus": os.cpu_count(),
+            "cpus": processors(),
             "points": {name: self.points[name] for name in order},
             "lost": self.count("lost"),
             "duplicated": self.count("duplicated"),

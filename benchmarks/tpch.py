@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -41,6 +40,7 @@ from lockstep.adapters.catalogs import catalog_settings
 from lockstep.adapters.settings import Settings
 from lockstep.cli.bench import advance, workplace
 from lockstep.deploying import deploy
+from lockstep.threads import processors
 
 CATALOG = "bench"
 DATABASE = "tpch"
@@ -312,7 +312,7 @@ def _saving(path: Path, scale: str) -> Save:
         known = json.loads(path.read_text()) if path.exists() else {}
         queries = {**known.get(scale, {}), f"q{number}": found}
         known[scale] = dict(sorted(queries.items(), key=lambda one: int(one[0][1:])))
-        known |= {"cpus": os.cpu_count(), "at": f"{datetime.now(UTC):%Y-%m-%d}"}
+        known |= {"cpus": processors(), "at": f"{datetime.now(UTC):%Y-%m-%d}"}
         path.write_text(json.dumps(known, indent=1) + "\n")
 
     return save

@@ -37,8 +37,9 @@ def in_parallel(
 
 
 def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0))
+    """How many this process may use; where the system does not say (macOS), how many there are."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def shares(count: int, least: int) -> list[slice]:

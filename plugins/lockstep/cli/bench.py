@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from lockstep.control.limits import StepLimits
 from lockstep.control.ports import Progress
 from lockstep.control.reports import Committed
 from lockstep.errors import Refused, WrongUse
+from lockstep.threads import processors
 
 __all__ = ["QUERIES", "Measured", "Workload", "bench", "measure", "run_nexmark"]
 
@@ -287,7 +287,7 @@ def run_nexmark(
     return {
         "benchmark": "nexmark",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpus": os.cpu_count(),
+        "cpus": processors(),
         "events": load.events,
         "warmups": load.warmups,
         "events_per_second": {one.query: one.events_per_second for one in results},

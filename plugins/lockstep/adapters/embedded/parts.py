@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ from lockstep.adapters.embedded.ports import HOST
 from lockstep.adapters.embedded.process import Process
 from lockstep.adapters.jars import jar_paths
 from lockstep.control.ports import Progress
+from lockstep.threads import processors
 
 __all__ = [
     "AIRFLOW",
@@ -71,7 +71,7 @@ class StackOptions:
 
     @property
     def master(self) -> str:
-        return self.spark_master or f"local[{max(2, min(MOST_CORES, os.cpu_count() or 2))}]"
+        return self.spark_master or f"local[{max(2, min(MOST_CORES, processors()))}]"
 
 
 @dataclass(frozen=True)
