@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from peers.task import Answer, Task
 from peers.texts import PROCESSED, columns
@@ -19,7 +20,7 @@ from lockstep.control.steps import StepLimits
 from lockstep.deploying import deploy
 from lockstep.errors import LockstepError
 
-__all__ = ["DATABASE", "decode", "measure", "spark_catalog"]
+__all__ = ["DATABASE", "ToldApart", "decode", "measure", "spark_catalog", "told_apart"]
 
 CATALOG = "bench"
 DATABASE = "nexmark"
@@ -31,6 +32,13 @@ PLANS = "plans"
 """A part of a run, some of which Spark works out while it writes."""
 WRONG = "WRONG: not the rows that DuckDB finds"
 EQUAL = "equal"
+
+
+class ToldApart(NamedTuple):
+    """Seconds of a run without its writes, and of its operators alone."""
+
+    engine: float
+    operators: float
 
 
 def spark_catalog(settings: Settings) -> Mapping[str, str]:
@@ -83,11 +91,10 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
             deploy(str(folder), settings)
             committed, parts = advance(name, settings, lambda _: None, catches_up=True)
             seconds.append(round(sum(parts.values()), 3))
-            taken = [committed.seconds.get(part) for part in OPERATORS]
-            if None not in taken and PLANS not in committed.seconds:
-                operators.append(round(sum(taken), 3))
-                written = sum(committed.seconds[part] for part in WRITING)
-                engine.append(round(parts["run"] - written, 3))
+            told = told_apart(parts["run"], committed.seconds)
+            if told is not None:
+                engine.append(told.engine)
+                operators.append(told.operators)
             if task.rows and number == task.runs - 1:
                 (check,) = verify(name, settings, lambda _: None)
                 verdict = EQUAL if check.equal else WRONG
@@ -98,6 +105,14 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
     if not task.namespace or len(operators) < len(seconds):
         engine, operators = [], []
     return Answer(tuple(seconds), engine=tuple(engine), operators=tuple(operators)), verdict
+
+
+def told_apart(run: float, parts: Mapping[str, float]) -> ToldApart | None:
+    """Of the seconds of a run and of its parts; None where Spark has worked on any."""
+    if PLANS in parts or not {*OPERATORS, *WRITING} <= parts.keys():
+        return None
+    written, operators = (sum(parts[one] for one in ones) for ones in (WRITING, OPERATORS))
+    return ToldApart(round(run - written, 3), round(operators, 3))
 
 
 def _follow(task: Task, transformations: Path) -> None:

@@ -14,6 +14,7 @@ import nexmark
 import pytest
 from nexmark_aims import aims
 from nexmark_data import write_events
+from nexmark_lockstep import ToldApart, told_apart
 from nexmark_rows import EQUAL, compared, read_rows
 from peers.task import Answer, Task, write_rows
 from peers.texts import columns, own_text, query
@@ -95,6 +96,14 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
         "measured": "1.22 in the geometric mean of 2 queries, 1 of them at 1 or above, least 0.50 (q1)",
         "holds": False,
     }
+
+
+def test_what_a_run_writes_is_told_from_what_it_works_out() -> None:
+    of_tables = {"append v_changes": 0.5, "append _trace_1": 0.4}
+    parts = {"read": 0.25, "operators": 0.1, "sort": 0.05, "append": 0.5, "heads": 0.125}
+    assert told_apart(1.125, {**parts, **of_tables}) == ToldApart(engine=0.5, operators=0.15)
+    assert told_apart(1.125, {**parts, "plans": 0.1}) is None, "Spark has worked on it"
+    assert told_apart(1.125, {one: parts[one] for one in ("read", "operators", "sort")}) is None
 
 
 def test_engine_and_operators_have_rates_of_their_own(tmp_path: Path) -> None:

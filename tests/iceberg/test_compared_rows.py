@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from lake_builders import Lake, local_catalog
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import EMPTY_DICT
 
 from lockstep.adapters import iceberg_netting
 from lockstep.control.ports import OutboxSteps
+from lockstep.lake import file_batches
 
 Row = tuple[Any, ...]
 NAMED = pa.schema([("name", pa.string()), ("amount", pa.float64())])
@@ -37,12 +39,14 @@ FIRST, LAST = 3, 8
 class Log:
     """An outbox whose states are appended to its root, each as files of one append or of several."""
 
-    def __init__(self, folder: Path, columns: pa.Schema = NAMED) -> None:
+    def __init__(
+        self, folder: Path, columns: pa.Schema = NAMED, properties: Mapping[str, str] = EMPTY_DICT
+    ) -> None:
         self.state = Lake(local_catalog(folder)).state
         self.columns = columns
         for name in ("_weight", "_step"):
             self.columns = self.columns.append(pa.field(name, pa.int64()))
-        self.state.make("v_changes", self.columns, {}, {"lockstep.step": "-1"})
+        self.state.make("v_changes", self.columns, properties, {"lockstep.step": "-1"})
         self.states = 0
 
     def add(self, *appends: list[Row]) -> int:
@@ -135,8 +139,7 @@ def test_it_says_what_the_sums_of_weights_say(
 def test_only_files_that_may_have_rows_of_other_steps_are_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, scanned = Log(tmp_path), list[int]()
-    logged, replayed = log.add(LOGGED), log.add(LOGGED[:1], LOGGED[1:2], LOGGED[2:])
+    scanned = list[int]()
 
     class Noting(ArrowScan):
         def to_table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
@@ -144,9 +147,17 @@ def test_only_files_that_may_have_rows_of_other_steps_are_scanned(
             scanned.append(len(files))
             return super().to_table(files)
 
+    def compared(log: Log) -> int | None:
+        scanned.clear()
+        return log.compared(log.add(LOGGED), log.add(LOGGED[:1], LOGGED[1:2], LOGGED[2:]))
+
     monkeypatch.setattr(iceberg_netting, "ArrowScan", Noting)
-    assert log.compared(logged, replayed) == 4
+    monkeypatch.setattr(file_batches, "ArrowScan", None)
+    assert compared(Log(tmp_path / "bounds")) == 4
     assert scanned == [1, 1], "that of all steps, and the last, which has step 9"
+    without = {"write.metadata.metrics.default": "none"}
+    assert compared(Log(tmp_path / "none", properties=without)) == 4
+    assert sorted(scanned) == [1, 3], "what a file does not tell it may have"
 
 
 def test_what_is_many_or_holds_others_is_left_to_spark(
@@ -219,6 +230,10 @@ def test_rows_of_any_kind_are_told_apart_by_a_digest(
         without.setattr(iceberg_netting, "_summed", None)
         assert log.compared(logged, log.add(rows[::-1])) == len(rows)
         assert log.compared(logged, log.add(rows[3:], rows[:3])) == len(rows)
+        # Of a file that has another step, too, which is scanned.
+        later = (*one, 1, LAST + 1)
+        assert log.compared(logged, log.add([*rows[:2], later], rows[2:])) == len(rows)
+        assert log.compared(log.add([later, *rows]), log.add([later], rows)) == len(rows)
     for place in range(len(KINDS)):
         for wrong in (other[place], None):
             changed = (*one[:place], wrong, *one[place + 1 :], 1, 3)

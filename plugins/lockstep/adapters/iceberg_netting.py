@@ -240,9 +240,12 @@ def _rows(
     where = AlwaysTrue() if steps is None else _within(steps)
     scan = ArrowScan(table.metadata, table.io, schema, where)
     scanned = scan.to_table([FileScanTask(file) for file in others])
-    found = chain.from_iterable(in_parallel(read, whole))
+    found = list(chain.from_iterable(in_parallel(read, whole)))
+    # Without rows a scan's types are the schema's, which not all of a file's can be put to.
+    if scanned.num_rows or not found:
+        found.append(scanned)
     # As the scan does it: texts have two forms in Arrow.
-    return pa.concat_tables([scanned, *found], promote_options="permissive")
+    return pa.concat_tables(found, promote_options="permissive")
 
 
 def _is_within(table: Table, file: DataFile, steps: OutboxSteps) -> bool:
