@@ -54,7 +54,7 @@ AIMS = (
         is_mean=False,
     ),
     Aim(
-        "engine with its writes: 1.25 times the seconds of Spark's batch query, or fewer, on every query",
+        "with its writes: 1.25 times the seconds of Spark's batch query, or fewer, on every query",
         "lockstep_decoded",
         "spark_batch_decoded",
         0.8,
