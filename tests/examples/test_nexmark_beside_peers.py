@@ -98,6 +98,14 @@ def test_an_aim_counts_the_queries_that_both_take() -> None:
     }
 
 
+def test_the_engine_alone_and_all_of_lockstep_have_aims_of_their_own() -> None:
+    rates = {"lockstep_engine": 9, "lockstep_decoded": 7, "spark_batch_decoded": 10}
+    found = {name.split(":")[0]: aim for name, aim in aims({"q0": rates}).items()}
+    assert found.keys() == {"engine alone", "with its writes"}
+    assert found["engine alone"]["holds"]
+    assert not found["with its writes"]["holds"]
+
+
 def test_what_a_run_writes_is_told_from_what_it_works_out() -> None:
     of_tables = {"append v_changes": 0.5, "append _trace_1": 0.4}
     parts = {"read": 0.25, "operators": 0.1, "sort": 0.05, "append": 0.5, "heads": 0.125}
