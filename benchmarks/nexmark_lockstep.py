@@ -78,7 +78,7 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
     The backlog is cut into steps and intervals by the default limits of rows; a followed table is one
     step, as it has one snapshot.
     """
-    seconds, engine, operators = [], [], []
+    seconds, told = list[float](), list[ToldApart]()
     verdict = ""
     try:
         for number in range(task.runs):
@@ -91,10 +91,8 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
             deploy(str(folder), settings)
             committed, parts = advance(name, settings, lambda _: None, catches_up=True)
             seconds.append(round(sum(parts.values()), 3))
-            told = told_apart(parts["run"], committed.seconds)
-            if told is not None:
-                engine.append(told.engine)
-                operators.append(told.operators)
+            apart = told_apart(parts["run"], committed.seconds)
+            told += [] if apart is None else [apart]
             if task.rows and number == task.runs - 1:
                 (check,) = verify(name, settings, lambda _: None)
                 verdict = EQUAL if check.equal else WRONG
@@ -102,9 +100,10 @@ def measure(task: Task, settings: Settings, work: Path) -> tuple[Answer, str]:
     except LockstepError as error:
         return Answer(tuple(seconds), failed=str(error).splitlines()[0]), verdict
     # Of topics, records are read while others are worked on.
-    if not task.namespace or len(operators) < len(seconds):
-        engine, operators = [], []
-    return Answer(tuple(seconds), engine=tuple(engine), operators=tuple(operators)), verdict
+    if not task.namespace or len(told) < len(seconds):
+        told = []
+    engine, operators = tuple(one.engine for one in told), tuple(one.operators for one in told)
+    return Answer(tuple(seconds), engine=engine, operators=operators), verdict
 
 
 def told_apart(run: float, parts: Mapping[str, float]) -> ToldApart | None:

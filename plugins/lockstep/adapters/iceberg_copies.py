@@ -36,10 +36,10 @@ __all__ = [
     "STEP",
     "WEIGHT",
     "append_files",
-    "bounds_of",
     "copied",
     "files_of",
     "inserted_files",
+    "is_within",
     "is_written_alike",
 ]
 
@@ -69,10 +69,7 @@ def inserted_files(view: Table, outbox: Table, steps: OutboxSteps) -> list[DataF
     for file in files_of(outbox, steps):
         if file is None or file.file_format != FileFormat.PARQUET or file.key_metadata:
             return None
-        of_step, of_weight = (bounds_of(file, schema, name) for name in (STEP, WEIGHT))
-        if of_step is None or of_weight != (1, 1):
-            return None
-        if of_step[0] <= steps.after or of_step[1] > steps.last:
+        if not is_within(outbox, file, steps) or _bounds(file, schema, WEIGHT) != (1, 1):
             return None
         found.append(file)
     return found if sum(file.file_size_in_bytes for file in found) <= COPIED_BYTES else None
@@ -162,9 +159,15 @@ def files_of(outbox: Table, steps: OutboxSteps) -> Iterator[DataFile | None]:
             yield None
         elif not _is_before(outbox.metadata, manifest.added_snapshot_id, steps.after):
             for entry in manifest.fetch_manifest_entry(outbox.io, discard_deleted=True):
-                of_step = bounds_of(entry.data_file, outbox.schema(), STEP)
+                of_step = _bounds(entry.data_file, outbox.schema(), STEP)
                 if of_step is None or (of_step[1] > steps.after and of_step[0] <= steps.last):
                     yield entry.data_file
+
+
+def is_within(outbox: Table, file: DataFile, steps: OutboxSteps) -> bool:
+    """Whether all rows of a data file are of these steps, by what its table says of it."""
+    of_step = _bounds(file, outbox.schema(), STEP)
+    return of_step is not None and steps.after < of_step[0] and of_step[1] <= steps.last
 
 
 def _is_before(metadata: TableMetadata, snapshot_id: int | None, step: int) -> bool:
@@ -177,7 +180,7 @@ def _is_before(metadata: TableMetadata, snapshot_id: int | None, step: int) -> b
     return is_append and said is not None and int(said) <= step
 
 
-def bounds_of(file: DataFile, schema: Schema, name: str) -> tuple[int, int] | None:
+def _bounds(file: DataFile, schema: Schema, name: str) -> tuple[int, int] | None:
     """The least and the greatest number of a column; None where the file does not say, or has nulls."""
     field_id = schema.find_field(name).field_id
     least, most = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)

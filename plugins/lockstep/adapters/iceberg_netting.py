@@ -29,7 +29,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from lockstep.adapters.iceberg_copies import STEP, WEIGHT, bounds_of, files_of
+from lockstep.adapters.iceberg_copies import STEP, WEIGHT, files_of, is_within
 from lockstep.adapters.iceberg_files import files_at
 from lockstep.adapters.iceberg_history import snapshot_of
 from lockstep.control.ports import OutboxSteps
@@ -230,7 +230,7 @@ def _rows(
     """
     whole, others = list[DataFile](), list[DataFile]()
     for file in (one for one in files if one is not None):
-        is_whole = steps is None or _is_within(table, file, steps)
+        is_whole = steps is None or is_within(table, file, steps)
         (whole if is_whole else others).append(file)
 
     def read(file: DataFile) -> list[pa.Table]:
@@ -246,12 +246,6 @@ def _rows(
         found.append(scanned)
     # As the scan does it: texts have two forms in Arrow.
     return pa.concat_tables(found, promote_options="permissive")
-
-
-def _is_within(table: Table, file: DataFile, steps: OutboxSteps) -> bool:
-    """Whether all rows of the file are of these steps, by what the table says of it."""
-    found = bounds_of(file, table.schema(), STEP)
-    return found is not None and steps.after < found[0] and found[1] <= steps.last
 
 
 def _are_halves_alike(rows: pa.Table) -> bool:
